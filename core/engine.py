@@ -1,0 +1,68 @@
+"""One scrape of one engine in canonical names, and the line the stream reads of it. The fold lives in ``core.engine_fold``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from core.usage import Deployment
+
+SCHEMA = "engine/1"
+
+COUNTERS: tuple[str, ...] = (
+    "prompt_tokens",
+    "generation_tokens",
+    "prompt_tokens_cached",
+    "prompt_tokens_computed",
+    "requests_finished",
+    "steps",
+    "iteration_tokens",
+    "preemptions",
+    "queue_us",
+    "prefill_us",
+    "decode_us",
+    "inference_us",
+)
+"""Canonical cumulative counters, all whole numbers: tokens, requests, engine steps, or request-microseconds."""
+
+GAUGES: tuple[str, ...] = ("running", "waiting", "kv_usage_ppm", "kv_capacity_tokens")
+"""Canonical gauges, all whole numbers; KV use is in parts per million of capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineKey:
+    """(scrape target, engine label, model id): the identity of one engine core."""
+
+    target: str
+    engine: str
+    model_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSample:
+    """What one page said of one engine at one instant. A name that was absent, NaN or a sentinel is absent here, never 0."""
+
+    key: EngineKey
+    at: datetime
+    deployment: Deployment
+    node: str = ""
+    process_started_at: datetime | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+    gauges: Mapping[str, int] = field(default_factory=dict)
+    info: Mapping[str, str] = field(default_factory=dict)
+
+
+LINE_COLUMNS: tuple[str, ...] = (
+    "sample_id",
+    "target",
+    "engine",
+    "cluster",
+    "namespace",
+    "model_id",
+    "node",
+    "at_ms",
+    "payload",
+)
+"""The ``engine`` topic's CSV columns. ``payload`` is compact JSON ``{"p": process_started_ms|null, "c": {...}, "g": {...}}``,
+quoted with '"' and its quotes doubled. ``sample_id`` = target|engine|model_id|at_ms."""

@@ -1,0 +1,93 @@
+"""The seams: what the rules need of the world, each a Protocol of one to three methods in core values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+Topic = Literal["usage", "engine", "quarantine", "fault"]
+TOPICS: tuple[Topic, ...] = ("usage", "engine", "quarantine", "fault")
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """Lines to append together. ``lines`` are canonical CSV lines without line breaks (the columns the job reads);
+    ``records`` are the full records as JSON bytes, one per line in the same order (for the archive), or empty for a topic that has none."""
+
+    lines: Sequence[str]
+    records: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Proof that a batch is durable: the segment and the number of its first line."""
+
+    topic: str
+    segment: str
+    first_line: int
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line read back. ``offset`` is opaque and ordered within a topic; pass the last one to read on."""
+
+    offset: str
+    line: str
+    record: bytes | None = None
+
+
+class EventLog(Protocol):
+    """Durable, append-only, replayable. Backends: spool, kafka."""
+
+    def append(self, topic: Topic, batch: LogBatch) -> Ack:
+        """Return once the batch is on disk. Raises DiskFull (retryable) before the disk is full; then nothing was written."""
+        ...
+
+    def read(self, topic: Topic, after: str | None = None, limit: int = 10_000) -> Iterator[LogLine]:
+        """Lines in order, those after ``after``."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One fetched metrics page."""
+
+    target: str
+    at: datetime
+    body: bytes
+    content_type: str = "text/plain; version=0.0.4"
+
+
+class PageSource(Protocol):
+    """Where metrics pages come from: live targets, or a folder of recorded scrapes."""
+
+    def pages(self) -> Iterator[Page]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One outbox entry to deliver. ``key`` is its idempotency key."""
+
+    key: str
+    kind: str
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What became of an effect: delivered, or try again after ``retry_after_s``, or permanently failed."""
+
+    outcome: Literal["delivered", "retry", "failed"]
+    detail: str = ""
+    retry_after_s: int = 0
+
+
+class Effector(Protocol):
+    """Carries out effects of one kind; applying a key twice acts once."""
+
+    def deliver(self, effect: Effect) -> Delivery: ...

@@ -1,0 +1,1 @@
+"""Obey the signed Tokenfuse policy inside the request path; standard library only."""

@@ -1,0 +1,36 @@
+"""Monthly partitions of the rollup tables, made before a batch is acknowledged and before a delta is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+PARTITIONED = ("usage_minute", "usage_hour", "usage_day", "usage_length_hour", "engine_minute")
+
+
+def month_start(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def ensure_months(connection: Connection, times: Iterable[datetime], tables: tuple[str, ...] = PARTITIONED) -> list[str]:
+    """Create the monthly partitions that hold ``times``; returns the names made. Safe to call again and at once from two sessions."""
+    months = sorted({month_start(at) for at in times})
+    wanted = {f"{table}_{m:%Y%m}": (table, m) for m in months for table in tables}
+    if not wanted:
+        return []
+    query = text("SELECT relname FROM pg_class WHERE relname = ANY(:names)")
+    have = set(connection.execute(query, {"names": list(wanted)}).scalars())
+    missing = {name: part for name, part in wanted.items() if name not in have}
+    if missing:
+        connection.execute(text("SELECT pg_advisory_xact_lock(7360701)"))
+    for name, (table, start) in missing.items():
+        end = (start + timedelta(days=32)).replace(day=1)
+        connection.execute(
+            text(
+                f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} "
+                f"FOR VALUES FROM ('{start.isoformat()}') TO ('{end.isoformat()}')"
+            )
+        )
+    return sorted(missing)

@@ -1,0 +1,39 @@
+"""Every table, imported once so that ``Base.metadata`` is whole (migrations and tests import this)."""
+
+from models.base import Base
+from models.tables_access import ApiTokenRow
+from models.tables_decide import (
+    AuditRow,
+    BreakerEventRow,
+    BreakerRow,
+    BudgetRow,
+    CapIncreaseRow,
+    ExemptionRow,
+    GuardRow,
+    OutboxRow,
+    PolicyVersionRow,
+    StandingLimitRow,
+)
+from models.tables_money import LedgerHeadRow, LedgerLineRow, LedgerWindowRow, NodeServiceRow, RateRow
+from models.tables_usage import (
+    AppliedFileRow,
+    DataFaultRow,
+    DirtyWindowRow,
+    EngineMinuteRow,
+    QuarantineRow,
+    SegmentProgressRow,
+    StreamStateRow,
+    UsageDayRow,
+    UsageHourRow,
+    UsageLengthRow,
+    UsageMinuteRow,
+)
+
+metadata = Base.metadata
+
+__all__ = [
+    "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
+    "DataFaultRow", "DirtyWindowRow", "EngineMinuteRow", "ExemptionRow", "GuardRow", "LedgerHeadRow", "LedgerLineRow",
+    "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow", "RateRow", "SegmentProgressRow",
+    "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow", "UsageLengthRow", "UsageMinuteRow", "metadata",
+]  # fmt: skip

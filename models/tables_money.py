@@ -1,0 +1,112 @@
+"""Capacity, rates and the ledger. Ledger rows are append-only: a late fact is a new version."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, Identity, Index, Integer, SmallInteger, String
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Mapped, mapped_column
+
+from models.base import Amount, Base, Utc
+
+
+class NodeServiceRow(Base):
+    """Capacity inventory: ``gpu_count`` GPUs of ``gpu_type`` on ``node`` serve a deployment in [in_service_from, in_service_to)."""
+
+    __tablename__ = "node_service"
+    __table_args__ = (CheckConstraint("gpu_count > 0", name="gpu_count_positive"),)
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    target: Mapped[str] = mapped_column(String, nullable=False)
+    node: Mapped[str] = mapped_column(String, nullable=False)
+    cluster: Mapped[str] = mapped_column(String, nullable=False)
+    namespace: Mapped[str] = mapped_column(String, nullable=False)
+    model_id: Mapped[str] = mapped_column(String, nullable=False)
+    gpu_type: Mapped[str] = mapped_column(String, nullable=False)
+    gpu_count: Mapped[int] = mapped_column(Integer, nullable=False)
+    source: Mapped[str] = mapped_column(String, nullable=False)
+    in_service_from: Mapped[datetime] = mapped_column(Utc, nullable=False)
+    in_service_to: Mapped[datetime | None] = mapped_column(Utc)
+
+
+class RateRow(Base):
+    """A dated price. Never edited: a change is a new row. A missing rate is unknown, never zero."""
+
+    __tablename__ = "rate"
+    __table_args__ = (CheckConstraint("price >= 0", name="price_not_negative"), Index(None, "kind", "sku", "valid_from"))
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    kind: Mapped[str] = mapped_column(String, nullable=False)  # gpu_hour | node_hour | kwh | egress_gb
+    sku: Mapped[str] = mapped_column(String, nullable=False)  # GPU type, node name, region …
+    price: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    currency: Mapped[str] = mapped_column(String(3), nullable=False)
+    charge_basis: Mapped[str] = mapped_column(String, nullable=False)  # billed | effective | list | contracted
+    source: Mapped[str] = mapped_column(String, nullable=False)
+    valid_from: Mapped[datetime] = mapped_column(Utc, nullable=False)
+    valid_to: Mapped[datetime | None] = mapped_column(Utc)
+    imported_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
+
+
+class LedgerWindowRow(Base):
+    """One version of one closed quarter hour of one deployment."""
+
+    __tablename__ = "ledger_window"
+    cluster: Mapped[str] = mapped_column(String, primary_key=True)
+    namespace: Mapped[str] = mapped_column(String, primary_key=True)
+    model_id: Mapped[str] = mapped_column(String, primary_key=True)
+    window_start: Mapped[datetime] = mapped_column(Utc, primary_key=True)
+    version: Mapped[int] = mapped_column(Integer, primary_key=True)
+    state: Mapped[str] = mapped_column(String, nullable=False)  # provisional | final
+    currency: Mapped[str] = mapped_column(String(3), nullable=False)
+    capacity_cost: Mapped[Decimal | None] = mapped_column(Amount)  # null: a rate is unknown
+    used_cost: Mapped[Decimal | None] = mapped_column(Amount)
+    utilisation_ppm: Mapped[int | None] = mapped_column(Integer)
+    utilisation_source: Mapped[str] = mapped_column(String, nullable=False)
+    weight_source: Mapped[str] = mapped_column(String, nullable=False)
+    price_source: Mapped[str] = mapped_column(String, nullable=False)
+    engine_prompt_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    engine_generation_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    gateway_input_tokens: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    gateway_output_tokens: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    detail: Mapped[dict[str, Any]] = mapped_column(JSONB, nullable=False)  # fit, weights, over_explained, missing …
+    closed_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
+
+
+class LedgerLineRow(Base):
+    """One named part of a window's capacity cost. The lines of (window, version) sum to capacity_cost exactly."""
+
+    __tablename__ = "ledger_line"
+    __table_args__ = (
+        Index("ix_ledger_line_window_start", "window_start"),
+        Index("ix_ledger_line_tenant", "org", "team", "project", "user_id", "window_start"),
+    )
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    cluster: Mapped[str] = mapped_column(String, nullable=False)
+    namespace: Mapped[str] = mapped_column(String, nullable=False)
+    model_id: Mapped[str] = mapped_column(String, nullable=False)
+    window_start: Mapped[datetime] = mapped_column(Utc, nullable=False)
+    version: Mapped[int] = mapped_column(Integer, nullable=False)
+    kind: Mapped[str] = mapped_column(String, nullable=False)  # served | wasted | unattributed | idle | starting
+    token_kind: Mapped[str] = mapped_column(String, nullable=False, server_default="")  # input | input_cached | output | ''
+    org: Mapped[str] = mapped_column(String, nullable=False, server_default="")
+    team: Mapped[str] = mapped_column(String, nullable=False, server_default="")
+    project: Mapped[str] = mapped_column(String, nullable=False, server_default="")
+    user_id: Mapped[str] = mapped_column(String, nullable=False, server_default="")
+    key_id: Mapped[str] = mapped_column(String, nullable=False, server_default="")
+    service_tier: Mapped[str] = mapped_column(String, nullable=False, server_default="")
+    workload_class: Mapped[int] = mapped_column(SmallInteger, nullable=False, server_default="0")
+    tokens: Mapped[int] = mapped_column(BigInteger, nullable=False, server_default="0")
+    requests: Mapped[int] = mapped_column(BigInteger, nullable=False, server_default="0")
+    cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+
+
+class LedgerHeadRow(Base):
+    """The newest version of each closed window (so that readers need no window function)."""
+
+    __tablename__ = "ledger_head"
+    cluster: Mapped[str] = mapped_column(String, primary_key=True)
+    namespace: Mapped[str] = mapped_column(String, primary_key=True)
+    model_id: Mapped[str] = mapped_column(String, primary_key=True)
+    window_start: Mapped[datetime] = mapped_column(Utc, primary_key=True)
+    version: Mapped[int] = mapped_column(Integer, nullable=False)
