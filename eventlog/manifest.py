@@ -1,0 +1,44 @@
+"""The log's directory is its manifest: epochs, visible segments with their line counts, and the seal of an epoch.
+
+``folder`` is ``DATA/log`` everywhere.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eventlog.layout import SegmentFile, epoch_folder, epoch_names, make_epoch, visible_segments
+
+__all__ = ["SegmentFile", "current_epoch", "epochs", "is_sealed", "seal_epoch", "segments"]
+
+
+def epochs(folder: Path, topic: str) -> list[str]:
+    """Every epoch of the topic, oldest first (``["000001", ...]``)."""
+    return epoch_names(folder, topic)
+
+
+def current_epoch(folder: Path, topic: str) -> str:
+    """The newest epoch, where new segments go; the first one is made if there is none."""
+    names = epoch_names(folder, topic)
+    if not names:
+        make_epoch(folder, topic, "000001")
+        return "000001"
+    return names[-1]
+
+
+def segments(folder: Path, topic: str, epoch: str) -> list[SegmentFile]:
+    """The epoch's visible segments in order of their sequence numbers."""
+    return visible_segments(folder, topic, epoch)
+
+
+def is_sealed(folder: Path, topic: str, epoch: str) -> bool:
+    """True when no writer will add to this epoch any more."""
+    return (epoch_folder(folder, topic, epoch) / "_SEALED").exists()
+
+
+def seal_epoch(folder: Path, topic: str, *, timeout_s: float = 30.0) -> str:
+    """Open the next epoch, wait until the last writer has left the old one, seal that; returns the new epoch.
+
+    A seal that was cut short is finished by the next call. Raises Unavailable when a writer stays longer than ``timeout_s``.
+    """
+    raise NotImplementedError
