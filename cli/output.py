@@ -1,0 +1,97 @@
+"""What a command prints: JSON alone on standard output under ``--json``, else a table; progress goes to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from core.money import plain
+
+_NUMBERS = (int, float, Decimal)
+
+
+def jsonable(value: Any) -> Any:
+    """Decimals as plain strings, times as RFC 3339 Z; a float never stands for money."""
+    if isinstance(value, Decimal):
+        return plain(value)
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [jsonable(item) for item in value]
+    return value
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(jsonable(value), ensure_ascii=False, indent=2) + "\n")
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", empty: str = "Nothing to show.") -> None:
+    """Rows as JSON, or as a table with right-aligned numbers; an unknown value shows as "unknown"."""
+    if as_json:
+        print_json(list(rows))
+        return
+    console = Console()
+    if not rows:
+        console.print(empty)
+        return
+    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    for name in rows[0]:
+        numeric = any(isinstance(row.get(name), _NUMBERS) for row in rows)
+        table.add_column(name.replace("_", " "), justify="right" if numeric else "left", no_wrap=numeric)
+    for row in rows:
+        table.add_row(*(_cell(row.get(name)) for name in rows[0]))
+    console.print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Decimal):
+        return plain(value)
+    if isinstance(value, (list, tuple, dict)):
+        return json.dumps(jsonable(value), ensure_ascii=False)
+    return str(jsonable(value))
+
+
+def say(message: str) -> None:
+    """A line for people, on standard error so that it never mixes with data."""
+    sys.stderr.write(message + "\n")
+    sys.stderr.flush()
+
+
+class Progress:
+    """One updating line on a terminal, a line every few seconds elsewhere; silent when ``quiet``."""
+
+    def __init__(self, what: str, *, quiet: bool = False, every: int = 50_000) -> None:
+        self._what, self._quiet, self._every = what, quiet, every
+        self._shown = 0
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        if self._quiet or (done - self._shown < self._every and done != total):
+            return
+        self._shown = done
+        share = f" of {total:,} ({100 * done // total} %)" if total else ""
+        end = "\r" if sys.stderr.isatty() and done != total else "\n"
+        sys.stderr.write(f"{self._what}: {done:,}{share}{end}")
+        sys.stderr.flush()
+
+
+def bullet_list(lines: Iterable[str]) -> str:
+    return "\n".join(f"  - {line}" for line in lines)
