@@ -41,13 +41,21 @@ class EngineKey:
 
 @dataclass(frozen=True, slots=True)
 class EngineSample:
-    """What one page said of one engine at one instant. A name that was absent, NaN or a sentinel is absent here, never 0."""
+    """What one page said of one engine at one instant. A name that was absent, NaN or a sentinel is absent here, never 0.
+
+    ``created_at`` is the ``_created`` stamp of the engine's counters. ``watched_since`` is when this target was first
+    asked: an engine born after it is counted from zero, one born before it starts with a baseline. ``interval_ms`` is
+    the schedule the samples are taken on; a much longer silence is a gap.
+    """
 
     key: EngineKey
     at: datetime
     deployment: Deployment
     node: str = ""
     process_started_at: datetime | None = None
+    created_at: datetime | None = None
+    watched_since: datetime | None = None
+    interval_ms: int | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
     gauges: Mapping[str, int] = field(default_factory=dict)
     info: Mapping[str, str] = field(default_factory=dict)
@@ -64,5 +72,6 @@ LINE_COLUMNS: tuple[str, ...] = (
     "at_ms",
     "payload",
 )
-"""The ``engine`` topic's CSV columns. ``payload`` is compact JSON ``{"p": process_started_ms|null, "c": {...}, "g": {...}}``,
-quoted with '"' and its quotes doubled. ``sample_id`` = target|engine|model_id|at_ms."""
+"""The ``engine`` topic's CSV columns. ``payload`` is compact JSON ``{"p": process_started_ms|null, "b": created_ms|null,
+"w": watched_since_ms|null, "i": interval_ms|null, "c": {...}, "g": {...}}``, quoted with '"' and its quotes doubled.
+``sample_id`` = target|engine|model_id|at_ms."""

@@ -1,0 +1,208 @@
+"""What happened between two neighbouring scrapes of one engine, in whole numbers, spread over minutes.
+
+Measures of an interval ``(a, b]`` (all additive; unit in the name; names equal ``models.tables_usage.ENGINE_MEASURES``):
+
+==================  ==================================================================================================
+counters            increase of each canonical counter (``core.engine.COUNTERS``); after a reset the new value. A page
+                    without the name adds nothing; the increase falls into the interval where the name is back.
+observed_us         elapsed time, when both ends say how many requests run and the interval is no gap
+gap_us              elapsed time otherwise: the silence is longer than ``gap_threshold_ms``, the engine restarted in it,
+                    a stranger process answered, or ``running`` is missing at an end. observed_us + gap_us = elapsed.
+busy_us             observed time with running > 0: all of it when requests run at both ends, half when at one. At
+                    neither: min(elapsed, increase of inference_us), the run time of what came and went in between;
+                    half when that counter is missing and prompt, generation or step counters moved; else none.
+saturated_us        observed time with waiting > 0: all, half or none of it by the two ends
+running_us          observed time x mean of running at the two ends (request-microseconds)
+waiting_us          the same of waiting
+kv_token_us         observed time x mean KV tokens held at the two ends (KV use x capacity)
+kv_token_steps      mean KV tokens held x steps of the interval, observed time only
+samples             scrapes placed in this minute (the first of an engine too)
+resets              restarts noticed by the scrape in this minute
+==================  ==================================================================================================
+
+Unknown is visible, not zero: ``prompt_tokens - prompt_tokens_cached - prompt_tokens_computed`` is the prompt whose split
+the engine does not tell; ``generation_tokens`` > 0 with ``steps`` = 0, or ``running_us`` > 0 with ``kv_token_us`` = 0,
+means that the page has no such name. Tokens of a gap did happen: they are spread over it, beside its ``gap_us``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from core.engine import COUNTERS
+from core.windows import MINUTE_MS
+
+MEASURES: tuple[str, ...] = (
+    *COUNTERS, "observed_us", "busy_us", "saturated_us", "gap_us",
+    "running_us", "waiting_us", "kv_token_us", "kv_token_steps", "samples", "resets",
+)  # fmt: skip
+INDEX = {name: position for position, name in enumerate(MEASURES)}
+MIN_GAP_MS = 60_000
+MAX_SPREAD_MS = 31 * 24 * 60 * MINUTE_MS
+"""An engine unseen for longer keeps its tokens, spread over the last 31 days; the time before was not watched."""
+MOVED_MS = 1_000
+"""A start or creation stamp is the same within this, later beyond it: a new process."""
+
+Known = tuple[int | None, ...]
+"""One value per COUNTERS, None where unknown."""
+Labels = tuple[str, str, str]
+"""cluster, namespace, node"""
+Minutes = dict[tuple[int, Labels], list[int]]
+"""(minute start in ms, labels) -> one number per MEASURES."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One sample in arrays: counters in the order of COUNTERS, gauges in the order of GAUGES, None where absent."""
+
+    at_ms: int
+    labels: Labels
+    started_ms: int | None
+    created_ms: int | None
+    watched_ms: int | None
+    interval_ms: int | None
+    counters: Known
+    gauges: tuple[int | None, ...]
+
+
+def gap_threshold_ms(a: Reading, b: Reading) -> int:
+    """A silence longer than three times the schedule, and than 60 s, is a gap."""
+    return max(MIN_GAP_MS, 3 * max(a.interval_ms or 0, b.interval_ms or 0))
+
+
+Passage = Literal["same", "reset", "stranger"]
+"""Between two samples: one process ran on; it restarted; or the later one comes from a process that started before the one seen,
+so several processes answer at one address and nothing can be said."""
+
+
+def passage(a: Reading, base: Known, b: Reading) -> Passage:
+    """A stamp that moved tells a restart; where no stamp is on both pages, any counter that fell below ``base`` does."""
+    stamps = ((a.started_ms, b.started_ms), (a.created_ms, b.created_ms))
+    known = [(old, new) for old, new in stamps if old is not None and new is not None]
+    if any(new > old + MOVED_MS for old, new in known):
+        return "reset"
+    if any(new < old - MOVED_MS for old, new in known):
+        return "stranger"
+    fell = any(old is not None and new is not None and new < old for old, new in zip(base, b.counters, strict=True))
+    return "reset" if fell and not known else "same"
+
+
+def origin(a: Reading, base: Known, b: Reading) -> Known:
+    """What to count b from: a's values; zero after a restart; unknown when b's process lived before we watched it."""
+    found = passage(a, base, b)
+    if found == "same":
+        return base
+    born = born_ms(b)
+    counted = found == "reset" and (born is None or b.watched_ms is None or born >= min(a.at_ms, b.watched_ms))
+    return (0 if counted else None,) * len(base)
+
+
+def carry(a: Reading, base: Known, b: Reading) -> Known:
+    """The counters known at b: names absent on its page keep the value they had since the engine's start."""
+    if None not in b.counters:
+        return b.counters
+    return tuple(old if new is None else new for old, new in zip(origin(a, base, b), b.counters, strict=True))
+
+
+def born_ms(reading: Reading) -> int | None:
+    """When this engine's counters were zero, where the page tells."""
+    return reading.created_ms if reading.created_ms is not None else reading.started_ms
+
+
+def add_first(minutes: Minutes, b: Reading) -> None:
+    """The first sample ever seen: a baseline, or everything since its birth when it was born while we watched."""
+    _bucket(minutes, b.at_ms // MINUTE_MS * MINUTE_MS, b.labels)[INDEX["samples"]] += 1
+    born = born_ms(b)
+    if born is None or b.watched_ms is None or not b.watched_ms <= born <= b.at_ms:
+        return
+    totals = {i: value for i, value in enumerate(b.counters) if value}
+    _spread(minutes, b.labels, totals, born, b.at_ms)
+    _spread(minutes, b.labels, {INDEX["gap_us"]: (b.at_ms - born) * 1000}, born, b.at_ms)
+
+
+def add_interval(minutes: Minutes, a: Reading, base: Known, b: Reading) -> None:
+    """Add what happened in ``(a, b]``. ``base`` is a's counters with absent names carried from earlier samples."""
+    found = passage(a, base, b)
+    at_minute = _bucket(minutes, b.at_ms // MINUTE_MS * MINUTE_MS, b.labels)
+    at_minute[INDEX["samples"]] += 1
+    at_minute[INDEX["resets"]] += int(found == "reset")
+    grown = _grown(origin(a, base, b), b.counters)
+    start = max(a.at_ms, b.at_ms - MAX_SPREAD_MS)
+    born = born_ms(b) if found == "reset" else None
+    _spread(minutes, b.labels, grown, born if born is not None and start < born <= b.at_ms else start, b.at_ms)
+    runs_known = a.gauges[0] is not None and b.gauges[0] is not None
+    if found == "same" and runs_known and b.at_ms - a.at_ms <= gap_threshold_ms(a, b):
+        times = _observed(a, b, grown, b.at_ms - start)
+    else:
+        times = {INDEX["gap_us"]: (b.at_ms - start) * 1000}
+    _spread(minutes, b.labels, times, start, b.at_ms)
+
+
+def _grown(base: Known, now: Known) -> dict[int, int]:
+    """Increase per counter index. A counter that fell alone, with the process unchanged, counts its new value."""
+    grown: dict[int, int] = {}
+    for i, (old, new) in enumerate(zip(base, now, strict=True)):
+        if old is None or new is None:
+            continue
+        change = new if new < old else new - old
+        if change:
+            grown[i] = change
+    return grown
+
+
+def _observed(a: Reading, b: Reading, grown: dict[int, int], elapsed_ms: int) -> dict[int, int]:
+    r0, w0, *_ = a.gauges
+    r1, w1, *_ = b.gauges
+    elapsed_us = elapsed_ms * 1000
+    times = {"observed_us": elapsed_us, "busy_us": _busy_us(r0 or 0, r1 or 0, grown, b, elapsed_us)}
+    times["running_us"] = ((r0 or 0) + (r1 or 0)) * elapsed_us // 2
+    if w0 is not None and w1 is not None:
+        times["saturated_us"] = elapsed_us * (int(w0 > 0) + int(w1 > 0)) // 2
+        times["waiting_us"] = (w0 + w1) * elapsed_us // 2
+    kv0, kv1 = _kv_token_ppm(a), _kv_token_ppm(b)
+    if kv0 is not None and kv1 is not None:
+        times["kv_token_us"] = (kv0 + kv1) * elapsed_us // 2_000_000
+        times["kv_token_steps"] = (kv0 + kv1) * grown.get(INDEX["steps"], 0) // 2_000_000
+    return {INDEX[name]: value for name, value in times.items() if value}
+
+
+def _busy_us(r0: int, r1: int, grown: dict[int, int], b: Reading, elapsed_us: int) -> int:
+    if r0 or r1:
+        return elapsed_us if r0 and r1 else elapsed_us // 2
+    inference = INDEX["inference_us"]
+    if b.counters[inference] is not None:
+        return min(elapsed_us, grown.get(inference, 0))
+    moved = any(INDEX[name] in grown for name in ("prompt_tokens", "generation_tokens", "steps"))
+    return elapsed_us // 2 if moved else 0
+
+
+def _kv_token_ppm(reading: Reading) -> int | None:
+    """KV tokens held, in millionths of a token."""
+    _running, _waiting, usage_ppm, capacity = reading.gauges
+    return None if usage_ppm is None or capacity is None else usage_ppm * capacity
+
+
+def _bucket(minutes: Minutes, minute_ms: int, labels: Labels) -> list[int]:
+    return minutes.setdefault((minute_ms, labels), [0] * len(MEASURES))
+
+
+def _spread(minutes: Minutes, labels: Labels, totals: dict[int, int], lo_ms: int, hi_ms: int) -> None:
+    """Share each total evenly over ``(lo, hi]``: ``total*end//d - total*start//d`` telescopes to the total exactly."""
+    if not totals:
+        return
+    span = hi_ms - lo_ms
+    if span <= 0:
+        _add(_bucket(minutes, hi_ms // MINUTE_MS * MINUTE_MS, labels), totals)
+        return
+    done = dict.fromkeys(totals, 0)
+    for minute in range(lo_ms // MINUTE_MS, (hi_ms - 1) // MINUTE_MS + 1):
+        offset = min((minute + 1) * MINUTE_MS, hi_ms) - lo_ms
+        upto = {i: total * offset // span for i, total in totals.items()}
+        _add(_bucket(minutes, minute * MINUTE_MS, labels), {i: upto[i] - done[i] for i in totals})
+        done = upto
+
+
+def _add(bucket: list[int], parts: dict[int, int]) -> None:
+    for i, part in parts.items():
+        bucket[i] += part
