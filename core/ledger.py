@@ -1,0 +1,184 @@
+"""Close one quarter hour of one deployment: named lines that add up to its capacity cost to the last decimal."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, localcontext
+from typing import Any, Literal
+
+from core.allocate import Allocation, EngineTotals, LineKey, PeriodWork, Share, UsageSum, Weights, Work, allocate, choose_weights
+from core.capacity import Capacity, NodeService, TargetTime, TimeSplit, capacity_cost, split_time
+from core.money import CONTEXT, ZERO, plain, split
+from core.rates import BASIS_ORDER, ChargeBasis, Rate
+from core.usage import Deployment
+from core.windows import Window
+
+State = Literal["provisional", "final"]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowInputs:
+    """All that a window's cost depends on; equal inputs give equal lines.
+
+    ``services``: of this deployment and of others on its nodes. ``engine`` is None when no engine was seen in the window.
+    ``gateway_busy_ppm``: share of the window's minutes in which usage records have tokens. ``periods``: most telling first.
+    ``currency`` names the unit when no price is known.
+    """
+
+    deployment: Deployment
+    window: Window
+    services: tuple[NodeService, ...]
+    rates: tuple[Rate, ...]
+    usage: tuple[UsageSum, ...]
+    times: tuple[TargetTime, ...]
+    engine: EngineTotals | None
+    gateway_busy_ppm: int = 0
+    periods: tuple[PeriodWork, ...] = ()
+    fit: Weights | None = None
+    bases: tuple[ChargeBasis, ...] = BASIS_ORDER
+    currency: str = "USD"
+    state: State = "provisional"
+
+    def digest(self) -> str:
+        """sha256 of the inputs whatever their order; an unchanged digest needs no new version."""
+        parts = [
+            repr((self.deployment, self.window, self.engine, self.gateway_busy_ppm, self.periods)),
+            repr((self.fit, self.bases, self.currency, self.state)),
+            repr(sorted(self.services, key=repr)),
+            repr(sorted(self.usage, key=repr)),
+            repr(sorted(self.times, key=repr)),
+            repr([r for r in self.rates if self._matters(r)]),
+        ]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _matters(self, rate: Rate) -> bool:
+        return rate.valid_from < self.window.end and (rate.valid_to is None or rate.valid_to > self.window.start)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """``cost``: this line's part of the capacity cost (usage basis: the work's own). ``allocated``: its part when idle and
+    starting time is borne by the work in proportion (allocation basis). Each column adds up to the capacity cost exactly."""
+
+    key: LineKey
+    tokens: int
+    requests: int
+    cost: Decimal
+    allocated: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerWindow:
+    """One closed quarter hour. Money is None when a price or the inventory is unknown; then there are no lines and
+    ``detail["reason"]`` and ``detail["unpriced"]`` say why and what."""
+
+    deployment: Deployment
+    window: Window
+    state: State
+    currency: str
+    capacity_cost: Decimal | None
+    used_cost: Decimal | None
+    utilisation_ppm: int | None
+    utilisation_source: str
+    weight_source: str
+    price_source: str
+    engine_prompt_tokens: int | None
+    engine_generation_tokens: int | None
+    gateway_input_tokens: int
+    gateway_output_tokens: int
+    lines: tuple[LedgerLine, ...] = ()
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def close_window(inputs: WindowInputs) -> LedgerWindow:
+    """Price, split and name the window: Σ lines.cost == Σ lines.allocated == capacity_cost; no capacity cost, no lines."""
+    capacity = capacity_cost(
+        inputs.deployment, inputs.window, inputs.services, inputs.rates, bases=inputs.bases, currency=inputs.currency
+    )
+    weights = choose_weights(inputs.fit, inputs.periods)
+    if capacity.amount is None:
+        return _unpriced(inputs, capacity, weights)
+    worked = inputs.engine is not None and (inputs.engine.prompt > 0 or inputs.engine.generation > 0)
+    time = split_time(capacity, inputs.times, gateway_busy_ppm=inputs.gateway_busy_ppm, engine_worked=worked)
+    shares = allocate(time.used, inputs.usage, inputs.engine, weights)
+    lines = _lines(capacity.amount, time, shares.shares)
+    detail = {**_detail(inputs, shares, weights), **time.notes}
+    detail["running"] = _running_units(capacity.amount, time.used, shares.weight_sum, weights)
+    return _window(inputs, capacity, weights, time, lines, detail)
+
+
+def _lines(capacity: Decimal, time: TimeSplit, shares: Sequence[Share]) -> tuple[LedgerLine, ...]:
+    rest = [Share(LineKey("idle"), 0, 0, time.idle), Share(LineKey("starting"), 0, 0, time.starting)]
+    parts = [*shares, *(r for r in rest if r.cost)]
+    bearing = {s.key: s.cost for s in shares if s.cost} or {s.key: s.cost for s in parts if s.cost}
+    allocated = split(capacity, bearing) if bearing else {}
+    return tuple(LedgerLine(s.key, s.tokens, s.requests, s.cost, allocated.get(s.key, ZERO)) for s in parts)
+
+
+def _running_units(capacity: Decimal, used: Decimal, weight_sum: Decimal, weights: Weights) -> dict[str, str] | None:
+    """What the running cost between closes multiplies work with; None where this window cannot tell."""
+    if weight_sum <= 0 or used <= 0:
+        return None
+    with localcontext(CONTEXT):
+        units = {"unit": used / weight_sum, "allocated_unit": capacity / weight_sum}
+    named = {"input": weights.input, "input_cached": weights.input_cached, "output": weights.output, "kv": weights.kv}
+    return {name: plain(value) for name, value in {**units, **named}.items()}
+
+
+def _detail(inputs: WindowInputs, shares: Allocation, weights: Weights) -> dict[str, Any]:
+    unattributed = shares.unattributed
+    return {
+        "input_digest": inputs.digest(),
+        "weights": dict(weights.detail),
+        "over_explained": dict(shares.over_explained),
+        "unattributed": {
+            "input": unattributed.input_uncached,
+            "input_cached": unattributed.input_cached,
+            "output": unattributed.output,
+        },
+        "missing_requests": shares.missing_requests,
+        "refused_requests": shares.refused_requests,
+    }
+
+
+def _unpriced(inputs: WindowInputs, capacity: Capacity, weights: Weights) -> LedgerWindow:
+    work = sum((r.work for r in inputs.usage), Work())
+    unpriced = {
+        "requests": work.requests,
+        "input": work.input_uncached,
+        "input_cached": work.input_cached,
+        "output": work.output,
+    }
+    detail = {"input_digest": inputs.digest(), "reason": capacity.reason, "unpriced": unpriced, "running": None}
+    return _window(inputs, capacity, weights, None, (), detail)
+
+
+def _window(
+    inputs: WindowInputs,
+    capacity: Capacity,
+    weights: Weights,
+    time: TimeSplit | None,
+    lines: tuple[LedgerLine, ...],
+    detail: Mapping[str, Any],
+) -> LedgerWindow:
+    work = sum((r.work for r in inputs.usage), Work())
+    return LedgerWindow(
+        deployment=inputs.deployment,
+        window=inputs.window,
+        state=inputs.state,
+        currency=capacity.currency,
+        capacity_cost=capacity.amount,
+        used_cost=time.used if time else None,
+        utilisation_ppm=time.utilisation_ppm if time else None,
+        utilisation_source=time.utilisation_source if time else "",
+        weight_source=weights.source,
+        price_source=capacity.price_source,
+        engine_prompt_tokens=inputs.engine.prompt if inputs.engine else None,
+        engine_generation_tokens=inputs.engine.generation if inputs.engine else None,
+        gateway_input_tokens=work.input_uncached + work.input_cached,
+        gateway_output_tokens=work.output,
+        lines=lines,
+        detail=detail,
+    )
