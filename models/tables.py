@@ -14,7 +14,15 @@ from models.tables_decide import (
     PolicyVersionRow,
     StandingLimitRow,
 )
-from models.tables_money import LedgerHeadRow, LedgerLineRow, LedgerWindowRow, NodeServiceRow, RateRow
+from models.tables_money import (
+    LedgerDayRow,
+    LedgerHeadRow,
+    LedgerLineRow,
+    LedgerWindowRow,
+    NodeServiceRow,
+    RateRow,
+    RunningRateRow,
+)
 from models.tables_usage import (
     AppliedFileRow,
     DataFaultRow,
@@ -33,7 +41,8 @@ metadata = Base.metadata
 
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
-    "DataFaultRow", "DirtyWindowRow", "EngineMinuteRow", "ExemptionRow", "GuardRow", "LedgerHeadRow", "LedgerLineRow",
-    "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow", "RateRow", "SegmentProgressRow",
-    "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow", "UsageLengthRow", "UsageMinuteRow", "metadata",
+    "DataFaultRow", "DirtyWindowRow", "EngineMinuteRow", "ExemptionRow", "GuardRow", "LedgerDayRow", "LedgerHeadRow",
+    "LedgerLineRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow", "RateRow",
+    "RunningRateRow", "SegmentProgressRow", "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow",
+    "UsageLengthRow", "UsageMinuteRow", "metadata",
 ]  # fmt: skip

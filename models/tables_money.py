@@ -14,7 +14,7 @@ from models.base import Amount, Base, Utc
 
 
 class NodeServiceRow(Base):
-    """Capacity inventory: ``gpu_count`` GPUs of ``gpu_type`` on ``node`` serve a deployment in [in_service_from, in_service_to)."""
+    """``gpu_count`` GPUs of ``gpu_type`` on ``node`` are reserved for a deployment in [in_service_from, in_service_to)."""
 
     __tablename__ = "node_service"
     __table_args__ = (CheckConstraint("gpu_count > 0", name="gpu_count_positive"),)
@@ -99,6 +99,40 @@ class LedgerLineRow(Base):
     tokens: Mapped[int] = mapped_column(BigInteger, nullable=False, server_default="0")
     requests: Mapped[int] = mapped_column(BigInteger, nullable=False, server_default="0")
     cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)  # with idle and starting borne by the work
+
+
+class LedgerDayRow(Base):
+    """Sums of the newest versions' lines by UTC day, kept in the same transaction as each version (budgets read it)."""
+
+    __tablename__ = "ledger_day"
+    __table_args__ = (Index("ix_ledger_day_tenant", "org", "team", "project", "user_id", "day"),)
+    day: Mapped[datetime] = mapped_column(Utc, primary_key=True)
+    cluster: Mapped[str] = mapped_column(String, primary_key=True)
+    namespace: Mapped[str] = mapped_column(String, primary_key=True)
+    model_id: Mapped[str] = mapped_column(String, primary_key=True)
+    org: Mapped[str] = mapped_column(String, primary_key=True)
+    team: Mapped[str] = mapped_column(String, primary_key=True)
+    project: Mapped[str] = mapped_column(String, primary_key=True)
+    user_id: Mapped[str] = mapped_column(String, primary_key=True)
+    service_tier: Mapped[str] = mapped_column(String, primary_key=True)
+    kind: Mapped[str] = mapped_column(String, primary_key=True)
+    currency: Mapped[str] = mapped_column(String(3), primary_key=True)
+    cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+
+
+class RunningRateRow(Base):
+    """The unit rates an open quarter hour is estimated with, frozen at first need so that its running cost never falls."""
+
+    __tablename__ = "running_rate"
+    cluster: Mapped[str] = mapped_column(String, primary_key=True)
+    namespace: Mapped[str] = mapped_column(String, primary_key=True)
+    model_id: Mapped[str] = mapped_column(String, primary_key=True)
+    window_start: Mapped[datetime] = mapped_column(Utc, primary_key=True)
+    currency: Mapped[str] = mapped_column(String(3), nullable=False)
+    source: Mapped[str] = mapped_column(String, nullable=False)
+    units: Mapped[dict[str, Any]] = mapped_column(JSONB, nullable=False)  # decimals as text, see core.running
 
 
 class LedgerHeadRow(Base):
