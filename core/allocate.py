@@ -13,7 +13,7 @@ LineKind = Literal["served", "wasted", "unattributed", "idle", "starting"]
 TokenKind = Literal["input", "input_cached", "output", ""]
 
 CACHED_SHARE = Decimal("0.1")
-"""Without a fit the KV share of a cached token cannot be measured; assumed a tenth of an uncached one (the field's list ratio)."""
+"""Without a fit the KV share of a cached token is not measurable; assumed a tenth of an uncached one (the field's list ratio)."""
 
 LIST_INPUT, LIST_OUTPUT = Decimal(1), Decimal(2)
 MIN_COMPUTED_TOKENS, MIN_GENERATED_TOKENS = 1_000, 100

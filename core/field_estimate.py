@@ -1,4 +1,4 @@
-"""The field's two cost formulas with their units mended. Every result is labelled "field estimate, not ledger" and never mixed with it."""
+"""The field's two cost formulas with their units mended, always labelled "field estimate, not ledger" and never mixed with it."""
 
 from __future__ import annotations
 

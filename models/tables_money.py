@@ -78,7 +78,7 @@ class LedgerLineRow(Base):
 
     __tablename__ = "ledger_line"
     __table_args__ = (
-        Index("ix_ledger_line_window_start", "window_start"),
+        Index("ix_ledger_line_window", "window_start", "cluster", "namespace", "model_id", "version"),
         Index("ix_ledger_line_tenant", "org", "team", "project", "user_id", "window_start"),
     )
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
