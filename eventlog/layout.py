@@ -91,12 +91,18 @@ def open_segments(folder: Path, topic: str, epoch: str) -> list[str]:
 
 def make_epoch(folder: Path, topic: str, epoch: str) -> None:
     """Create the epoch's folders durably; safe to call again and from several processes."""
-    for place in (open_folder(folder, topic, epoch), full_folder(folder, topic, epoch)):
-        if topic not in FULL_TOPICS and place.name != ".open":
-            continue
-        place.mkdir(parents=True, exist_ok=True)
-        for parent in (place, *place.parents[: len(place.relative_to(folder).parts)]):
-            fsync_folder(parent)
+    make_folder(open_folder(folder, topic, epoch))
+    if topic in FULL_TOPICS:
+        make_folder(full_folder(folder, topic, epoch))
+
+
+def make_folder(place: Path) -> None:
+    """``mkdir -p`` whose new names survive a power cut."""
+    if place.is_dir():
+        return
+    make_folder(place.parent)
+    place.mkdir(exist_ok=True)
+    fsync_folder(place.parent)
 
 
 def fsync_folder(place: Path) -> None:

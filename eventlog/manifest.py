@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eventlog.layout import SegmentFile, epoch_folder, epoch_names, make_epoch, visible_segments
+from eventlog.layout import SegmentFile, epoch_folder, epoch_names, fsync_folder, make_epoch, visible_segments
+from eventlog.locks import exclusive
+from eventlog.repair import repair_dead_writers
 
 __all__ = ["SegmentFile", "current_epoch", "epochs", "is_sealed", "seal_epoch", "segments"]
 
@@ -41,4 +43,22 @@ def seal_epoch(folder: Path, topic: str, *, timeout_s: float = 30.0) -> str:
 
     A seal that was cut short is finished by the next call. Raises Unavailable when a writer stays longer than ``timeout_s``.
     """
-    raise NotImplementedError
+    current_epoch(folder, topic)
+    with exclusive(folder / topic / ".seal", timeout_s=timeout_s, what="another seal"):
+        unsealed = [name for name in epoch_names(folder, topic) if not is_sealed(folder, topic, name)]
+        newest = epoch_names(folder, topic)[-1]
+        if unsealed == [newest]:
+            newest = f"{int(newest) + 1:06d}"
+            make_epoch(folder, topic, newest)
+        for epoch in unsealed:
+            if epoch != newest:
+                _seal(folder, topic, epoch, timeout_s)
+    return newest
+
+
+def _seal(folder: Path, topic: str, epoch: str, timeout_s: float) -> None:
+    place = epoch_folder(folder, topic, epoch)
+    with exclusive(place / ".lock", timeout_s=timeout_s, what="the epoch's last writer"):
+        repair_dead_writers(folder, topic)
+        (place / "_SEALED").touch()
+        fsync_folder(place)
