@@ -1,0 +1,189 @@
+"""Format ``litellm``: the standard logging payloads LiteLLM's ``generic_api`` callback posts (a JSON array, NDJSON or one object,
+by its ``log_format``), the same in files, or wrapped as ``{"event", "payload"}``. Shape read from LiteLLM 1.95.1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, BinaryIO
+
+from core.errors import BadRecord
+from core.tokens import MAX_TOKENS
+from core.usage import MAX_ID, MAX_NAME, TenantPath
+from core.usage_codec import whole_number
+from ingest.usage.litellm_call import Call, is_read, record_of, request_id, tag
+from ingest.usage.reading import json_items
+from ingest.usage.rows import BadRow, ParsedRow, ReadRow, SourceOptions, bad_row, prepare
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NEEDED = ("call_type", "startTime", "endTime")
+Object = Mapping[str, Any]
+
+
+class LiteLlm:
+    def looks_like(self, first_line: bytes) -> bool:
+        return b'"call_type"' in first_line and (b'"litellm_call_id"' in first_line or b'"startTime"' in first_line)
+
+    def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
+        for item in json_items(stream):
+            yield item if isinstance(item, BadRow) else row(item[0], item[1], options)
+
+
+def row(position: int, item: Any, options: SourceOptions) -> ParsedRow:
+    """One payload (or its wrapper) as a row."""
+    payload = item.get("payload", item) if isinstance(item, Mapping) else item
+    try:
+        return judged(position, call_of(payload), options)
+    except BadRecord as error:
+        return bad_row(position, error, payload)
+
+
+def judged(position: int, call: Call, options: SourceOptions) -> ParsedRow:
+    """A call as a record, or as a read of a stored answer."""
+    if is_read(call):
+        return ReadRow(
+            position, request_id(call), f"{call.call_type} read a stored answer; its work is metered with the call that made it"
+        )
+    return prepare(record_of(call, options), position)
+
+
+def call_of(payload: Any) -> Call:
+    """A standard logging payload as a call. Raises BadRecord naming the field that is absent or wrong."""
+    if not isinstance(payload, Mapping):
+        raise BadRecord("must be a JSON object", field="record", value=type(payload).__name__)
+    for name in NEEDED:
+        if payload.get(name) is None:
+            raise BadRecord("is required of a LiteLLM standard logging payload", field=name)
+    metadata, error = obj(payload, "metadata"), obj(payload, "error_information")
+    parameters, tags = obj(payload, "model_parameters"), names(payload.get("request_tags"))
+    asked = obj(parameters, "stream_options").get("include_usage")
+    stream = payload.get("stream") if payload.get("stream") is not None else parameters.get("stream")
+    return Call(
+        row_id=label(payload, "id", 10_000),
+        call_id=label(payload, "litellm_call_id", 10_000),
+        call_type=label(payload, "call_type"),
+        started_at=instant(payload, "startTime"),
+        finished_at=instant(payload, "endTime"),
+        completion_start=instant(payload, "completionStartTime") if payload.get("completionStartTime") else None,
+        failed=payload.get("status") == "failure",
+        cache_hit=truth(payload.get("cache_hit")),
+        stream=stream if isinstance(stream, bool) else None,
+        asked_usage=asked is True,
+        model=label(payload, "model"),
+        model_group=label(payload, "model_group"),
+        requested_group=label(metadata, "original_model_group"),
+        upstream=(label(payload, "model_id"), label(payload, "model_group")),
+        provider=label(payload, "custom_llm_provider"),
+        api_base=label(payload, "api_base", 2000),
+        tenant=tenant_of(metadata, tags, end_user=label(payload, "end_user"), key_id=label(metadata, "user_api_key_hash")),
+        tags=tags,
+        usage=obj(metadata, "usage_object"),
+        prompt_tokens=count(payload, "prompt_tokens"),
+        completion_tokens=count(payload, "completion_tokens"),
+        cost_usd=cost(payload, "response_cost"),
+        error_class=label(error, "error_class"),
+        error_code=label(error, "error_code"),
+        refused_by_us=refused_by_guard(error),
+        attempt=1 + count(metadata, "attempted_retries"),
+        n=parameters["n"] if type(parameters.get("n")) is int and 1 <= parameters["n"] <= 1024 else 1,
+        trace_id=label(payload, "trace_id", MAX_ID),
+        session_id=label(payload, "session_id", MAX_ID) or label(obj(metadata, "requester_metadata"), "session_id", MAX_ID),
+        finish_reason=_finish_reason(payload.get("response")),
+        tools=_tools(parameters.get("tools")),
+    )
+
+
+def obj(item: Object, name: str) -> Object:
+    """A nested object; absent, null or of another kind reads as empty."""
+    value = item.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def label(item: Object, name: str, limit: int = MAX_NAME) -> str:
+    """A short string; null and LiteLLM's "None" read as ''. Numbers are taken as their digits."""
+    value = item.get(name)
+    if value is None or value == "None" or isinstance(value, (bool, Mapping, list)):
+        return ""
+    text = str(value)
+    if len(text) > limit:
+        raise BadRecord(f"is longer than {limit} characters", field=name, value=text)
+    return text
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """The strings of a list."""
+    return tuple(text for text in value if isinstance(text, str)) if isinstance(value, list) else ()
+
+
+def truth(value: Any) -> bool:
+    """LiteLLM writes booleans as true, "True" and "true"."""
+    return value is True or (isinstance(value, str) and value.lower() == "true")
+
+
+def count(item: Object, name: str) -> int:
+    """A count, 0 when absent."""
+    value = item.get(name)
+    return 0 if value is None else whole_number(value, name, 0, MAX_TOKENS)
+
+
+def cost(item: Object, name: str) -> float | None:
+    """A cost in USD. LiteLLM keeps costs as floats; their shortest decimal is what it shows."""
+    value = item.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+        raise BadRecord("must be a number that is not negative", field=name, value=value)
+    return value
+
+
+def instant(item: Object, name: str) -> datetime:
+    """Epoch seconds, or an ISO time with a zone."""
+    value = item[name]
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return EPOCH + timedelta(microseconds=round(value * 1_000_000))
+        at = datetime.fromisoformat(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadRecord("is neither epoch seconds nor an ISO time", field=name, value=value) from error
+    if at.tzinfo is None:
+        raise BadRecord("time has no zone", field=name, value=value, hint="send an offset such as Z")
+    return at.astimezone(UTC)
+
+
+def tenant_of(metadata: Object, tags: tuple[str, ...], *, end_user: str, key_id: str) -> TenantPath:
+    """Who called: the key's organisation, team and project (alias before id), else tags ``org:``, ``team:``, ``project:``; the
+    end user the application named, else the key's user."""
+    return TenantPath(
+        org=label(metadata, "user_api_key_org_alias") or label(metadata, "user_api_key_org_id") or tag(tags, "org"),
+        team=label(metadata, "user_api_key_team_alias") or label(metadata, "user_api_key_team_id") or tag(tags, "team"),
+        project=label(metadata, "user_api_key_project_alias")
+        or label(metadata, "user_api_key_project_id")
+        or tag(tags, "project"),
+        user=end_user or label(metadata, "user_api_key_end_user_id") or label(metadata, "user_api_key_user_id"),
+        key_id=key_id,
+    )
+
+
+def refused_by_guard(error: Object) -> bool:
+    """Refused before any engine saw it: by our guard (its message names it), a LiteLLM budget, or a limit of the proxy's own."""
+    message = error.get("error_message")
+    ours = isinstance(message, str) and "tokenfuse" in message.lower()
+    own_limit = label(error, "error_code") in {"401", "403", "429"} and not label(error, "llm_provider")
+    return ours or own_limit or bool(label(error, "error_budget_entity_type"))
+
+
+def _finish_reason(response: Any) -> str:
+    choices = response.get("choices") if isinstance(response, Mapping) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    reason = first.get("finish_reason") if isinstance(first, Mapping) else None
+    return reason if isinstance(reason, str) and len(reason) <= 40 and reason.isprintable() else ""
+
+
+def _tools(value: Any) -> tuple[str, ...]:
+    found = []
+    for tool in value[:64] if isinstance(value, list) else ():
+        function = tool.get("function") if isinstance(tool, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if isinstance(name, str) and 0 < len(name) <= 64 and name.isprintable():
+            found.append(name)
+    return tuple(found)

@@ -1,0 +1,220 @@
+"""One LiteLLM call, whichever door its row came by (callback payload or spend log), to a usage record.
+
+Rules that are not obvious:
+
+- Identity: the upstream's response id + call class; a call without one (failures) is ``gateway:`` + LiteLLM's call id + attempt.
+  Both doors give the same id for the same call. A bridged ``/v1/responses`` call that is logged twice has one upstream id and one
+  class. Reading a stored response back (``aget_responses``) logs the whole cost again on each poll: it is no new work.
+- ``usage_source``: LiteLLM counts a stream's tokens itself when the upstream sent no usage, and does not say so. What tells it is
+  the missing ``prompt_tokens_details``: exact when they are there, when the call was no stream, or when the stream asked for
+  usage and ran to its end; else estimated. Failures without counts are missing.
+- ``cache_hit`` is LiteLLM's own response cache: no engine worked, so all counts are 0 (the stored usage stays in ``raw``).
+- Calls to a bought API lie in the deployment ``vendor/<provider>/<model>``; LiteLLM's cost is kept for those alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import urlsplit
+
+from core.errors import BadRecord
+from core.money import Money
+from core.texts import without_texts
+from core.tokens import TokenCounts
+from core.usage import SERVICE_TIERS, Deployment, Status, TenantPath, UsageRecord, UsageSource
+from core.usage_objects import tokens_from_usage
+from ingest.usage.rows import SourceOptions
+
+SELF_HOSTED = frozenset(
+    {"", "hosted_vllm", "vllm", "sglang", "ollama", "ollama_chat", "lm_studio", "llamafile", "xinference", "openai_like",
+     "infinity", "huggingface", "triton", "litellm_proxy", "custom_openai"}
+)  # fmt: skip
+OPENAI_LIKE = frozenset({"openai", "text-completion-openai"})
+VENDOR_HOSTS = ("openai.com", "azure.com", "microsoft.com")
+REFUSALS = frozenset({"BudgetExceededError", "RejectedRequestError", "GuardrailRaisedException", "BlockedPiiEntityError"})
+ABORTS = frozenset({"ClientDisconnected", "CancelledError", "ClientDisconnect"})
+READS = ("get_responses", "delete_responses", "list_input_items", "cancel_responses", "retrieve_batch", "file_content")
+LONGEST_ID = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a row says, before any judgement. Counts are LiteLLM's (the prompt includes its cached parts)."""
+
+    row_id: str
+    call_id: str
+    call_type: str
+    started_at: datetime
+    finished_at: datetime
+    completion_start: datetime | None
+    failed: bool
+    cache_hit: bool
+    stream: bool | None
+    asked_usage: bool
+    model: str
+    model_group: str
+    requested_group: str
+    upstream: tuple[str, ...]
+    provider: str
+    api_base: str
+    tenant: TenantPath
+    tags: tuple[str, ...]
+    usage: Mapping[str, Any]
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+    error_class: str
+    error_code: str
+    refused_by_us: bool
+    attempt: int
+    n: int
+    trace_id: str
+    session_id: str
+    finish_reason: str = ""
+    tools: tuple[str, ...] = ()
+
+
+def is_read(call: Call) -> bool:
+    """A call that fetched a stored answer: zero cost, no record."""
+    return call.call_type.removeprefix("a") in READS
+
+
+def request_id(call: Call) -> str:
+    """The idempotency key of design 4.1."""
+    if call.cache_hit or call.failed or not call.row_id or call.row_id == call.call_id:
+        own = call.call_id or call.row_id
+        if not own:
+            raise BadRecord("is required", field="litellm_call_id", hint="the row has neither a response id nor a call id")
+        return f"gateway:{_short(own)}:{call.attempt}"
+    return f"{_short(call.row_id)}:{'read' if is_read(call) else 'generation'}"
+
+
+def record_of(call: Call, options: SourceOptions) -> UsageRecord:
+    """The record of one call that did (or tried) work. Raises BadRecord naming the field that is wrong."""
+    status = _status(call)
+    source = _usage_source(call, status)
+    deployment, provider = _deployment(call, options)
+    first = call.completion_start
+    in_order = first is not None and call.started_at <= first < call.finished_at
+    return UsageRecord(
+        request_id=request_id(call),
+        started_at=call.started_at,
+        finished_at=call.finished_at,
+        first_token_at=first if in_order else None,
+        deployment=deployment,
+        tenant=_tenant(call.tenant, options.tenant),
+        tokens=_tokens(call, source),
+        requested_model=call.requested_group or call.model_group,
+        usage_source=source,
+        status=status,
+        service_tier=_tier(call.tags),
+        http_status=int(call.error_code) if call.error_code.isdecimal() and len(call.error_code) == 3 else _default_code(call),
+        finish_reason=call.finish_reason,
+        stream=call.stream,
+        n=call.n,
+        attempt=call.attempt,
+        trace_id=call.trace_id,
+        session_id=call.session_id,
+        tools=call.tools,
+        provider=provider,
+        vendor_cost=_vendor_cost(call, provider),
+        raw=_raw(call),
+    )
+
+
+def _short(name: str) -> str:
+    """An id as it is when it is short and plain, else its head and hash."""
+    if len(name) <= LONGEST_ID and name.isprintable() and not set(name) & {'"', "\\"}:
+        return name
+    return f"h:{blake2b(name.encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+
+
+def _status(call: Call) -> Status:
+    if call.error_class in ABORTS or call.error_code == "499":
+        return "aborted"
+    if not call.failed:
+        return "ok"
+    return "refused" if call.error_class in REFUSALS or call.refused_by_us else "error"
+
+
+def _usage_source(call: Call, status: Status) -> UsageSource:
+    if call.cache_hit or status == "refused":
+        return "exact"
+    counted = bool(call.prompt_tokens or call.completion_tokens)
+    if call.failed:
+        return "estimated" if counted else "missing"
+    if not call.usage:
+        return "estimated" if counted else "missing"
+    whole_answer = not call.stream or (call.asked_usage and status == "ok")
+    return "exact" if whole_answer or call.usage.get("prompt_tokens_details") else "estimated"
+
+
+def _tokens(call: Call, source: UsageSource) -> TokenCounts:
+    if call.cache_hit or source == "missing":
+        return TokenCounts()
+    if call.usage:
+        return tokens_from_usage(call.usage)
+    return TokenCounts.from_inclusive(call.prompt_tokens, call.completion_tokens)
+
+
+def _deployment(call: Call, options: SourceOptions) -> tuple[Deployment, str]:
+    model = _served_model(call)
+    host = urlsplit(call.api_base).netloc if call.api_base else ""
+    for name in (*call.upstream, host, model):
+        if name and name in options.pools:
+            return options.pools[name], "self_hosted"
+    provider = call.provider
+    bought = provider not in SELF_HOSTED and not (provider in OPENAI_LIKE and host and not host.endswith(VENDOR_HOSTS))
+    if bought and model:
+        return Deployment("vendor", provider, model), provider
+    place = options.deployment or Deployment("default", "default", model)
+    return Deployment(place.cluster, place.namespace, model or place.model_id), "self_hosted"
+
+
+def _served_model(call: Call) -> str:
+    prefix = f"{call.provider}/"
+    return call.model.removeprefix(prefix) if call.provider else call.model
+
+
+def _tenant(said: TenantPath, given: TenantPath) -> TenantPath:
+    return TenantPath(
+        said.org or given.org, said.team or given.team, said.project or given.project, said.user or given.user,
+        said.key_id or given.key_id,
+    )  # fmt: skip
+
+
+def _tier(tags: tuple[str, ...]) -> Any:
+    named = tag(tags, "service_tier")
+    return named if named in SERVICE_TIERS else "P1"
+
+
+def tag(tags: tuple[str, ...], name: str) -> str:
+    """The value of a request tag ``name:value``, else ''."""
+    return next((text.split(":", 1)[1].strip() for text in tags if text.startswith(f"{name}:")), "")
+
+
+def _default_code(call: Call) -> int | None:
+    return None if call.failed else 200
+
+
+def _vendor_cost(call: Call, provider: str) -> Money | None:
+    cost = call.cost_usd
+    if cost is None or provider == "self_hosted":
+        return None
+    amount = Decimal(repr(cost)) if isinstance(cost, float) else Decimal(cost)
+    if not amount.is_finite():
+        raise BadRecord("is not a finite number", field="response_cost", value=cost)
+    return Money(amount, "USD")
+
+
+def _raw(call: Call) -> dict[str, Any]:
+    said = {"call_type": call.call_type, "error_class": call.error_class, "error_code": call.error_code}
+    kept = {name: value for name, value in said.items() if value}
+    if call.cache_hit:
+        kept["cache_hit"] = "true"
+    return without_texts(call.usage) | {"litellm": without_texts(kept)}

@@ -1,0 +1,135 @@
+"""Bytes to numbered lines and JSON items. A fault costs its own line, never the rest of the file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, cast
+
+import orjson
+
+from core.errors import BadInput, BadRecord
+from ingest.usage.rows import BadRow, bad_row
+
+MAX_LINE = 4 * 1024 * 1024
+MAX_DOCUMENT = 256 * 1024 * 1024
+BOM = b"\xef\xbb\xbf"
+GZIP_MAGIC = b"\x1f\x8b"
+Numbered = tuple[int, bytes]
+Item = tuple[int, Any]
+
+
+class Counted:
+    """A stream that counts what was read of it (for progress over compressed files)."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream, self.count = stream, 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.stream.read(size)
+        self.count += len(data)
+        return data
+
+
+def unpacked(stream: BinaryIO) -> BinaryIO:
+    """The stream itself, or what its gzip holds. ``stream`` must allow ``peek`` (a BufferedReader) or seeking."""
+    peek: Callable[[int], bytes] | None = getattr(stream, "peek", None)
+    if peek is not None:
+        magic = peek(2)[:2]
+    else:
+        magic = stream.read(2)
+        stream.seek(-len(magic), 1)
+    return cast(BinaryIO, gzip.GzipFile(fileobj=stream)) if magic == GZIP_MAGIC else stream
+
+
+def numbered_lines(stream: BinaryIO) -> Iterator[Numbered | BadRow]:
+    """(line number from 1, line without its break); blank lines are passed over. A byte-order mark is taken off, an overlong
+    line and the end of a gzip that was cut short become bad rows."""
+    number = 0
+    while True:
+        try:
+            line = stream.readline(MAX_LINE)
+            overlong = len(line) == MAX_LINE and not line.endswith(b"\n") and _skip_rest(stream)
+        except (EOFError, OSError, zlib.error) as error:
+            yield bad_row(number + 1, BadRecord(f"the compressed file is damaged from here on: {error}", field="gzip"))
+            return
+        if not line:
+            return
+        number += 1
+        if number == 1:
+            line = line.removeprefix(BOM)
+        if overlong:
+            yield bad_row(number, BadRecord(f"is longer than {MAX_LINE} bytes", field="line"), line)
+        elif (line := line.rstrip(b"\r\n")) and not line.isspace():
+            yield number, line
+
+
+def _skip_rest(stream: BinaryIO) -> bool:
+    """Read to the next line break; False when there was nothing left (the line just fitted)."""
+    skipped = False
+    while piece := stream.readline(MAX_LINE):
+        skipped = True
+        if piece.endswith(b"\n"):
+            break
+    return skipped
+
+
+def json_items(stream: BinaryIO) -> Iterator[Item | BadRow]:
+    """Items of NDJSON (numbered by line from 1), of one JSON array (numbered from 0), or one JSON object over several lines."""
+    return items_of_lines(numbered_lines(stream), stream)
+
+
+def items_of_lines(lines: Iterable[Numbered | BadRow], stream: BinaryIO) -> Iterator[Item | BadRow]:
+    """The same of lines some of which were already taken from ``stream``."""
+    for numbered in lines:
+        if isinstance(numbered, BadRow):
+            yield numbered
+            continue
+        number, line = numbered
+        stripped = line.strip()
+        if stripped[:1] == b"[" or stripped == b"{":
+            yield from _document(number, line, stream)
+            return
+        yield _item(number, line)
+
+
+def _document(number: int, first: bytes, stream: BinaryIO) -> Iterator[Item | BadRow]:
+    try:
+        body = first + b"\n" + stream.read(MAX_DOCUMENT)
+        rest = stream.read(1)
+    except (EOFError, OSError, zlib.error) as error:
+        yield bad_row(number, BadRecord(f"the compressed file is damaged: {error}", field="gzip"))
+        return
+    if rest:
+        hint = "write one JSON object per line instead"
+        raise BadInput(f"one JSON document of more than {MAX_DOCUMENT} bytes cannot be read", field="file", hint=hint)
+    found = _item(number, body)
+    if isinstance(found, BadRow) or not isinstance(found[1], list):
+        yield found
+    else:
+        yield from enumerate(found[1])
+
+
+def _item(number: int, text: bytes) -> Item | BadRow:
+    try:
+        return number, orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _lenient(number, text)
+
+
+def _lenient(number: int, text: bytes) -> Item | BadRow:
+    """Python's reader takes NaN, Infinity and lone surrogates, so that the field that holds one can be named."""
+    try:
+        return number, json.loads(text)
+    except RecursionError:
+        return bad_row(number, BadRecord("is nested too deeply", field="line"), text)
+    except ValueError as error:
+        return bad_row(number, BadRecord(f"is not JSON: {_reason(error)}", field="line"), text)
+
+
+def _reason(error: ValueError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at column {error.colno}"
+    return "is not UTF-8" if isinstance(error, UnicodeDecodeError) else "a number is too long"

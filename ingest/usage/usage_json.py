@@ -1,0 +1,162 @@
+"""Format ``usage``: our own ``usage/1`` JSON, as NDJSON, a JSON array or either gzipped.
+
+An ordinary record takes a straight path of a few microseconds; whatever that path does not know goes through the strict decoder,
+which alone decides what is bad. Both give the same bytes (a test compares them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, BinaryIO
+
+import orjson
+
+from core.errors import BadRecord
+from core.tokens import MAX_TOKENS
+from core.usage import MAX_ID, SCHEMA, SERVICE_TIERS, STATUSES, USAGE_SOURCES
+from core.usage_codec import DEPLOYMENT_KEYS, EARLIEST, LATEST, TENANT_KEYS, decode_usage
+from ingest.usage.reading import json_items
+from ingest.usage.rows import BadRow, ParsedRow, Prepared, SourceOptions, bad_row, prepare
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MS = timedelta(milliseconds=1)
+HOUR_MS = 3_600_000
+_KEYS = frozenset(
+    {
+        "schema", "request_id", "started_at", "first_token_at", "finished_at", "deployment", "tenant", "tokens", "usage_source",
+        "status", "service_tier", "http_status", "finish_reason", "stream", "requested_model",
+    }
+)  # fmt: skip
+_TIERS, _STATUSES, _SOURCES = frozenset(SERVICE_TIERS), frozenset(STATUSES), frozenset(USAGE_SOURCES) - {"missing"}
+_TENANTS_KEPT = 50_000
+
+
+class UsageJson:
+    """The adapter; keeps the identities it has seen valid."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], tuple[str, dict[str, str], dict[str, str]]] = {}
+
+    def looks_like(self, first_line: bytes) -> bool:
+        return b'"request_id"' in first_line and b'"started_at"' in first_line
+
+    def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
+        fast = self._fast
+        for item in json_items(stream):
+            yield item if isinstance(item, BadRow) else fast(*item) or self.decode(*item)
+
+    def decode(self, position: int, item: Any) -> ParsedRow:
+        """The strict way: any item to a prepared record or a bad row."""
+        try:
+            return prepare(decode_usage(item), position)
+        except BadRecord as error:
+            return bad_row(position, error, item)
+        except RecursionError:
+            return bad_row(position, BadRecord("is nested too deeply", field="record"), None)
+
+    def _fast(self, position: int, item: Any) -> Prepared | None:
+        """The record if it is of the ordinary kind, else None (the strict way decides)."""
+        try:
+            if item.keys() <= _KEYS:
+                return self._ordinary(position, item)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
+        return None
+
+    def _ordinary(self, position: int, item: dict[str, Any]) -> Prepared | None:
+        request_id, tokens, get = item["request_id"], item["tokens"], item.get
+        source, status, tier = item["usage_source"], item["status"], item["service_tier"]
+        if not (
+            source in _SOURCES and status in _STATUSES and tier in _TIERS and item["schema"] == SCHEMA
+            and 0 < len(request_id) <= MAX_ID and _plain_name(request_id) and _plain_extras(get)
+        ):  # fmt: skip
+            return None
+        counts = _counts(tokens)
+        times = _times(item["started_at"], get("first_token_at"), item["finished_at"])
+        known = self._identity(item["deployment"], item["tenant"])
+        if counts is None or times is None or known is None:
+            return None
+        started, first, finished, duration_ms, first_ms, finished_ms = times
+        names, deployment, tenant = known
+        full: dict[str, Any] = {"schema": SCHEMA, "request_id": request_id, "started_at": started}
+        if first is not None:
+            full["first_token_at"] = first
+        full |= {
+            "finished_at": finished, "deployment": deployment, "tenant": tenant, "tokens": counts[1], "usage_source": source,
+            "status": status, "service_tier": tier,
+        }  # fmt: skip
+        for name in ("requested_model", "http_status", "finish_reason", "stream"):
+            value = get(name)
+            if value is not None and value != "":
+                full[name] = value
+        line = f"{request_id},{first_ms},{finished_ms},{names},{tier},{status},{source},0,{counts[0]},{duration_ms},1"
+        return Prepared(position, request_id, first_ms, finished_ms, line, orjson.dumps(full, option=orjson.OPT_UTC_Z))
+
+    def _identity(self, deployment: Any, tenant: Any) -> tuple[str, dict[str, str], dict[str, str]] | None:
+        if len(deployment) != 3 or len(tenant) != 5:
+            return None
+        d, t = deployment, tenant
+        key = (
+            d["cluster"], d["namespace"], d["model_id"], t["org"], t["team"], t["project"], t["user"], t["key_id"],
+        )  # fmt: skip
+        known = self._known.get(key)
+        if known is None and all(type(name) is str and len(name) <= 120 and _plain_name(name) for name in key) and key[2]:
+            if len(self._known) >= _TENANTS_KEPT:
+                self._known.clear()
+            known = (
+                ",".join(key),
+                dict(zip(DEPLOYMENT_KEYS, key[:3], strict=True)),
+                dict(zip(TENANT_KEYS, key[3:], strict=True)),
+            )
+            self._known[key] = known
+        return known
+
+
+def _plain_name(name: str) -> bool:
+    return name.isprintable() and '"' not in name and "\\" not in name and "," not in name
+
+
+def _plain_extras(get: Any) -> bool:
+    code, stream = get("http_status"), get("stream")
+    if not ((code is None or (type(code) is int and 0 <= code <= 999)) and (stream is None or type(stream) is bool)):
+        return False
+    for name in ("requested_model", "finish_reason"):
+        value = get(name)
+        if value is not None and not (type(value) is str and len(value) <= 120 and value.isprintable()):
+            return False
+    return True
+
+
+def _counts(tokens: Any) -> tuple[str, dict[str, int]] | None:
+    if len(tokens) != 6:
+        return None
+    u, r, w5, w1 = (
+        tokens["input_uncached"], tokens["input_cache_read"], tokens["input_cache_write_5m"], tokens["input_cache_write_1h"],
+    )  # fmt: skip
+    out, reasoning = tokens["output"], tokens["output_reasoning"]
+    if not type(u) is type(r) is type(w5) is type(w1) is type(out) is type(reasoning) is int:
+        return None
+    if min(u, r, w5, w1, reasoning) < 0 or max(u, r, w5, w1, out) > MAX_TOKENS or reasoning > out:
+        return None
+    return f"{u},{r},{w5},{w1},{out},{reasoning}", {
+        "input_uncached": u, "input_cache_read": r, "input_cache_write_5m": w5, "input_cache_write_1h": w1,
+        "output": out, "output_reasoning": reasoning,
+    }  # fmt: skip
+
+
+def _times(started: str, first: str | None, finished: str) -> tuple[datetime, datetime | None, datetime, int, int, int] | None:
+    """Started, first token, finished (UTC), duration and the two log times in ms; None when not in good order."""
+    a, b = datetime.fromisoformat(started), datetime.fromisoformat(finished)
+    if a.tzinfo is not UTC or b.tzinfo is not UTC or not EARLIEST <= a <= b < LATEST:
+        return None
+    finished_ms = (b - EPOCH) // MS
+    started_ms = (a - EPOCH) // MS
+    if (b - a).total_seconds() > HOUR_MS // 1000:
+        return None
+    if first is None:
+        return a, None, b, finished_ms - started_ms, finished_ms, finished_ms
+    c = datetime.fromisoformat(first)
+    if c.tzinfo is not UTC or not a <= c <= b:
+        return None
+    return a, c, b, finished_ms - started_ms, (c - EPOCH) // MS, finished_ms
