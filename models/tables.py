@@ -10,6 +10,7 @@ from models.tables_decide import (
     CapIncreaseRow,
     ExemptionRow,
     GuardRow,
+    HeartbeatRow,
     OutboxRow,
     PolicyVersionRow,
     StandingLimitRow,
@@ -41,7 +42,7 @@ metadata = Base.metadata
 
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
-    "DataFaultRow", "DirtyWindowRow", "EngineMinuteRow", "ExemptionRow", "GuardRow", "LedgerDayRow", "LedgerHeadRow",
+    "DataFaultRow", "DirtyWindowRow", "EngineMinuteRow", "ExemptionRow", "GuardRow", "HeartbeatRow", "LedgerDayRow", "LedgerHeadRow",
     "LedgerLineRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow", "RateRow",
     "RunningRateRow", "SegmentProgressRow", "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow",
     "UsageLengthRow", "UsageMinuteRow", "metadata",

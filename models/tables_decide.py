@@ -91,6 +91,7 @@ class BreakerRow(Base):
     phase: Mapped[str] = mapped_column(String, nullable=False)  # closed | warned | degraded | open
     epoch: Mapped[int] = mapped_column(Integer, nullable=False)
     enforced: Mapped[bool] = mapped_column(nullable=False)  # false = shadow
+    created_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
     since: Mapped[datetime] = mapped_column(Utc, nullable=False)
     reason: Mapped[str] = mapped_column(Text, nullable=False, server_default="")
     state: Mapped[dict[str, Any]] = mapped_column(JSONB, nullable=False)
@@ -135,6 +136,7 @@ class PolicyVersionRow(Base):
     __tablename__ = "policy_version"
     version: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     issued_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
+    expires_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
     entries: Mapped[list[Any]] = mapped_column(JSONB, nullable=False)
     digest: Mapped[str] = mapped_column(String, nullable=False)
 
@@ -165,3 +167,12 @@ class AuditRow(Base):
     detail: Mapped[dict[str, Any]] = mapped_column(JSONB, nullable=False)
     prev_hash: Mapped[str] = mapped_column(String, nullable=False)
     hash: Mapped[str] = mapped_column(String, nullable=False)
+
+
+class HeartbeatRow(Base):
+    """The last sign of life of each long-running part, with what it says of itself."""
+
+    __tablename__ = "heartbeat"
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    at: Mapped[datetime] = mapped_column(Utc, nullable=False)
+    detail: Mapped[dict[str, Any]] = mapped_column(JSONB, nullable=False)
