@@ -101,7 +101,9 @@ def _database(settings: Settings) -> Iterator[Finding]:
         engine.dispose()
     head = ScriptDirectory.from_config(alembic_config(url)).get_current_head()
     if at != head:
-        yield Finding("database", "error", f"PostgreSQL {version}, schema {at or 'absent'}, wanted {head}", "run `tokenfuse db upgrade`")
+        yield Finding(
+            "database", "error", f"PostgreSQL {version}, schema {at or 'absent'}, wanted {head}", "run `tokenfuse db upgrade`"
+        )
     else:
         yield Finding("database", "ok", f"PostgreSQL {version}, schema {at}")
 
@@ -111,7 +113,9 @@ def _ports(settings: Settings, running: bool) -> Iterator[Finding]:
         with socket.socket() as probe:
             taken = probe.connect_ex((settings.bind_host, port)) == 0
         if taken and not running:
-            yield Finding("ports", "error", f"{name} {port} is taken by another program", f"stop it, or set {name} to a free port")
+            yield Finding(
+                "ports", "error", f"{name} {port} is taken by another program", f"stop it, or set {name} to a free port"
+            )
         else:
             yield Finding("ports", "ok", f"{name} {port} {'in use by Tokenfuse' if taken else 'is free'}")
 
@@ -132,13 +136,17 @@ def _stream(settings: Settings, running: bool) -> Iterator[Finding]:
     engine = open_engine(database_url(settings))
     try:
         with engine.connect() as connection:
-            rows = connection.execute(text("SELECT topic, catching_up, log_lines, read_lines, updated_at FROM stream_state")).all()
+            rows = connection.execute(
+                text("SELECT topic, catching_up, log_lines, read_lines, updated_at FROM stream_state")
+            ).all()
     finally:
         engine.dispose()
     for topic, catching_up, log_lines, read_lines, updated_at in rows:
         found = f"{topic}: {read_lines:,} of {log_lines:,} lines read{', catching up' if catching_up else ''}"
         if running and datetime.now(UTC) - updated_at > timedelta(minutes=2):
-            yield Finding("stream", "error", f"{found}; silent since {updated_at:%H:%M:%SZ}", f"read {settings.data_dir}/run/stream.log")
+            yield Finding(
+                "stream", "error", f"{found}; silent since {updated_at:%H:%M:%SZ}", f"read {settings.data_dir}/run/stream.log"
+            )
         else:
             yield Finding("stream", "ok", found)
 

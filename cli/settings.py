@@ -121,4 +121,6 @@ def load(**given: Any) -> Settings:
         hint = f"set it in {settings_file()} or as TOKENFUSE_{name.split('.')[0].upper()}"
         raise BadInput(first["msg"], where="settings", field=name, value=first.get("input"), hint=hint) from error
     except ValueError as error:  # unreadable TOML
-        raise BadInput(f"cannot be read: {error}", where=str(settings_file()), hint="compare with tokenfuse.example.toml") from error
+        raise BadInput(
+            f"cannot be read: {error}", where=str(settings_file()), hint="compare with tokenfuse.example.toml"
+        ) from error

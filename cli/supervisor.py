@@ -1,6 +1,7 @@
 """One supervisor over all processes: starts them in order, restarts what dies, stops everything cleanly.
 
-Each child is its own process group, recorded in ``run/children.json`` so that a later start can end what a killed supervisor left.
+Each child is its own process group, recorded in ``run/children.json`` so that a later start can end
+what a killed supervisor left.
 """
 
 from __future__ import annotations
@@ -144,7 +145,9 @@ def stop_running(run_dir: Path, wait_s: float = 60.0) -> bool:
     except psutil.NoSuchProcess:
         pass
     except psutil.TimeoutExpired as error:
-        raise Unavailable(f"process {pid} did not stop within {wait_s:.0f} s", hint=f"kill -9 {pid}, then `tokenfuse down` again") from error
+        raise Unavailable(
+            f"process {pid} did not stop within {wait_s:.0f} s", hint=f"kill -9 {pid}, then `tokenfuse down` again"
+        ) from error
     return True
 
 

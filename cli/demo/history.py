@@ -72,7 +72,9 @@ def requests(month: Month) -> Iterator[list[UsageRecord]]:
                 number += 1
                 hour.append(_request(rng, profile, at + timedelta(seconds=rng.uniform(0, 3599)), number))
         if at.date() == incident_day and 9 <= at.hour < 17:
-            for _ in range(math.ceil(INCIDENT_REQUESTS / 8) if at.hour < 16 else INCIDENT_REQUESTS - 7 * math.ceil(INCIDENT_REQUESTS / 8)):
+            for _ in range(
+                math.ceil(INCIDENT_REQUESTS / 8) if at.hour < 16 else INCIDENT_REQUESTS - 7 * math.ceil(INCIDENT_REQUESTS / 8)
+            ):
                 number += 1
                 hour.append(_contract(rng, at + timedelta(seconds=rng.uniform(0, 3599)), number))
         yield sorted((r for r in hour if r.finished_at <= month.end), key=lambda r: r.started_at)
@@ -117,7 +119,15 @@ def _contract(rng: random.Random, start: datetime, number: int) -> UsageRecord:
 
 
 def _record(
-    rng: random.Random, profile: Profile, start: datetime, number: int, user: str, prompt: int, cached: int, output: int, failed: bool
+    rng: random.Random,
+    profile: Profile,
+    start: datetime,
+    number: int,
+    user: str,
+    prompt: int,
+    cached: int,
+    output: int,
+    failed: bool,
 ) -> UsageRecord:
     prefill_s = 0.05 + (prompt - cached) / 9000
     first = start + timedelta(milliseconds=round(1000 * prefill_s * rng.uniform(0.9, 1.4)))
