@@ -32,7 +32,9 @@ def _object(value: Mapping[str, Any], depth: int) -> dict[str, Any]:
     for name, item in list(value.items())[:MAX_ITEMS]:
         if not _label(name) or name.lower() in TEXT_KEYS:
             continue
-        if isinstance(item, Mapping):
+        if item is None or type(item) is bool:
+            kept[name] = item
+        elif isinstance(item, dict):
             if depth < MAX_DEPTH:
                 kept[name] = _object(item, depth + 1)
         elif isinstance(item, (list, tuple)):

@@ -38,7 +38,7 @@ def decode_usage(item: Any) -> UsageRecord:
     Without ``tokens`` they are read from ``raw`` (a provider's usage object, or the list of a stream's usage objects); without
     both the usage is missing. Unknown fields are kept under ``raw.unmapped``; fields that hold text are dropped.
     """
-    if not isinstance(item, Mapping):
+    if not isinstance(item, dict):
         raise BadRecord("must be a JSON object", field="record", value=type(item).__name__)
     if item.get("schema", SCHEMA) != SCHEMA:
         raise BadRecord(f"must be {SCHEMA}", field="schema", value=item["schema"])
@@ -154,7 +154,7 @@ def _object(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = item.get(name)
     if value is None:
         return {}
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         raise BadRecord("must be an object", field=name, value=value)
     return value
 
@@ -195,8 +195,8 @@ def _tokens(item: Mapping[str, Any]) -> tuple[TokenCounts, Any]:
 def _usage_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
     raw = item.get("raw")
     if isinstance(raw, list):
-        events = [event for event in raw if isinstance(event, Mapping)]
-        return merge_stream_usage(event["usage"] if isinstance(event.get("usage"), Mapping) else event for event in events)
+        events = [event for event in raw if isinstance(event, dict)]
+        return merge_stream_usage(event["usage"] if isinstance(event.get("usage"), dict) else event for event in events)
     return _object(item, "raw")
 
 

@@ -70,7 +70,7 @@ def merge_stream_usage(events: Iterable[Object]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for event in events:
         for name, value in event.items():
-            if isinstance(value, Mapping):
+            if isinstance(value, dict):
                 merged[name] = merge_stream_usage([merged.get(name) or {}, value])
             elif value is not None:
                 merged[name] = value
@@ -81,7 +81,7 @@ def unmapped_fields(usage: Object) -> tuple[str, ...]:
     """Names of numeric usage fields no rule here explains: kept in ``raw`` and counted, for a new one may be a new price."""
     found: list[str] = []
     for name, value in usage.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             found += [f"{name}.{inner}" for inner in unmapped_fields(value)]
         elif name not in _EXPLAINED and isinstance(value, (int, float)) and not isinstance(value, bool):
             found.append(name)
@@ -89,10 +89,10 @@ def unmapped_fields(usage: Object) -> tuple[str, ...]:
 
 
 def _flat(usage: Object) -> dict[str, Any]:
-    flat = {name: value for name, value in usage.items() if not isinstance(value, Mapping)}
+    flat = {name: value for name, value in usage.items() if not isinstance(value, dict)}
     for name in _DETAILS:
         details = usage.get(name)
-        if isinstance(details, Mapping):
+        if isinstance(details, dict):
             flat |= {inner: value for inner, value in details.items() if value is not None and flat.get(inner) is None}
     return flat
 

@@ -18,8 +18,8 @@ COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
 class AzureLlm:
-    def looks_like(self, first_line: bytes) -> bool:
-        return first_line.strip().startswith(b"TIMESTAMP,ContextTokens,")
+    def looks_like(self, head: bytes) -> bool:
+        return head.strip().startswith(b"TIMESTAMP,ContextTokens,")
 
     def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
         build = TraceRows("azure-llm", options)

@@ -21,8 +21,8 @@ Object = Mapping[str, Any]
 
 
 class LiteLlm:
-    def looks_like(self, first_line: bytes) -> bool:
-        return b'"call_type"' in first_line and (b'"litellm_call_id"' in first_line or b'"startTime"' in first_line)
+    def looks_like(self, head: bytes) -> bool:
+        return b'"call_type"' in head and (b'"litellm_call_id"' in head or b'"startTime"' in head)
 
     def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
         for item in json_items(stream):
@@ -31,7 +31,7 @@ class LiteLlm:
 
 def row(position: int, item: Any, options: SourceOptions) -> ParsedRow:
     """One payload (or its wrapper) as a row."""
-    payload = item.get("payload", item) if isinstance(item, Mapping) else item
+    payload = item.get("payload", item) if isinstance(item, dict) else item
     try:
         return judged(position, call_of(payload), options)
     except BadRecord as error:
@@ -49,7 +49,7 @@ def judged(position: int, call: Call, options: SourceOptions) -> ParsedRow:
 
 def call_of(payload: Any) -> Call:
     """A standard logging payload as a call. Raises BadRecord naming the field that is absent or wrong."""
-    if not isinstance(payload, Mapping):
+    if not isinstance(payload, dict):
         raise BadRecord("must be a JSON object", field="record", value=type(payload).__name__)
     for name in NEEDED:
         if payload.get(name) is None:
@@ -96,7 +96,7 @@ def call_of(payload: Any) -> Call:
 def obj(item: Object, name: str) -> Object:
     """A nested object; absent, null or of another kind reads as empty."""
     value = item.get(name)
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def label(item: Object, name: str, limit: int = MAX_NAME) -> str:
@@ -173,17 +173,17 @@ def refused_by_guard(error: Object) -> bool:
 
 
 def _finish_reason(response: Any) -> str:
-    choices = response.get("choices") if isinstance(response, Mapping) else None
+    choices = response.get("choices") if isinstance(response, dict) else None
     first = choices[0] if isinstance(choices, list) and choices else None
-    reason = first.get("finish_reason") if isinstance(first, Mapping) else None
+    reason = first.get("finish_reason") if isinstance(first, dict) else None
     return reason if isinstance(reason, str) and len(reason) <= 40 and reason.isprintable() else ""
 
 
 def _tools(value: Any) -> tuple[str, ...]:
     found = []
     for tool in value[:64] if isinstance(value, list) else ():
-        function = tool.get("function") if isinstance(tool, Mapping) else None
-        name = function.get("name") if isinstance(function, Mapping) else None
+        function = tool.get("function") if isinstance(tool, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
         if isinstance(name, str) and 0 < len(name) <= 64 and name.isprintable():
             found.append(name)
     return tuple(found)

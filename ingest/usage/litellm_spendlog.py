@@ -36,8 +36,8 @@ Object = Mapping[str, Any]
 
 
 class SpendLog:
-    def looks_like(self, first_line: bytes) -> bool:
-        return b"request_id" in first_line and b"startTime" in first_line and b"custom_llm_provider" in first_line
+    def looks_like(self, head: bytes) -> bool:
+        return b"request_id" in head and b"startTime" in head and b"custom_llm_provider" in head
 
     def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
         for item in _items(stream):
@@ -121,7 +121,7 @@ def _texts(lines: Iterable[Numbered | BadRow], bad: list[BadRow]) -> Iterator[st
 
 
 def _call(item: Any) -> Call:
-    if not isinstance(item, Mapping):
+    if not isinstance(item, dict):
         raise BadRecord("must be a row by column name", field="record", value=type(item).__name__)
     for name in NEEDED:
         if item.get(name) in (None, ""):

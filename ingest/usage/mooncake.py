@@ -22,8 +22,8 @@ _HIGH = 2**53
 
 
 class Mooncake:
-    def looks_like(self, first_line: bytes) -> bool:
-        return b'"input_length"' in first_line and b'"timestamp"' in first_line
+    def looks_like(self, head: bytes) -> bool:
+        return b'"input_length"' in head and b'"timestamp"' in head
 
     def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
         build = TraceRows("mooncake", options)

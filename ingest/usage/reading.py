@@ -21,18 +21,6 @@ Numbered = tuple[int, bytes]
 Item = tuple[int, Any]
 
 
-class Counted:
-    """A stream that counts what was read of it (for progress over compressed files)."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.stream, self.count = stream, 0
-
-    def read(self, size: int = -1) -> bytes:
-        data = self.stream.read(size)
-        self.count += len(data)
-        return data
-
-
 def unpacked(stream: BinaryIO) -> BinaryIO:
     """The stream itself, or what its gzip holds. ``stream`` must allow ``peek`` (a BufferedReader) or seeking."""
     peek: Callable[[int], bytes] | None = getattr(stream, "peek", None)

@@ -12,7 +12,8 @@ import orjson
 from core.errors import BadRecord
 from core.texts import without_texts
 from core.usage import Deployment, TenantPath, UsageRecord, encode_line, line_fields
-from core.usage_codec import usage_object
+from core.usage_codec import UNMAPPED, usage_object
+from core.usage_objects import unmapped_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class SourceOptions:
 
 
 class Prepared(NamedTuple):
-    """A valid record: its identity and times (ms since the epoch), its narrow line and its full record."""
+    """A valid record: its identity and times (ms since the epoch), its narrow line and its full record.
+    ``unmapped`` names fields of the source no rule explains (they are kept in the record)."""
 
     position: int
     request_id: str
@@ -40,6 +42,7 @@ class Prepared(NamedTuple):
     finished_ms: int
     line: str
     record: bytes
+    unmapped: tuple[str, ...] = ()
 
 
 class BadRow(NamedTuple):
@@ -63,9 +66,9 @@ ParsedRow = Prepared | BadRow | ReadRow
 
 
 class UsageAdapter(Protocol):
-    """One source format. ``looks_like`` judges the first line of a file; ``rows`` parses the whole."""
+    """One source format. ``looks_like`` judges the head of a file; ``rows`` parses the whole."""
 
-    def looks_like(self, first_line: bytes) -> bool: ...
+    def looks_like(self, head: bytes) -> bool: ...
 
     def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
         """One row per record, in order. Raises BadInput when the options or the header leave nothing to be read."""
@@ -75,14 +78,19 @@ class UsageAdapter(Protocol):
 def prepare(record: UsageRecord, position: int = 0) -> Prepared:
     """A record in the log's two forms."""
     fields = line_fields(record)
-    return Prepared(
-        position, record.request_id, int(fields[1]), int(fields[2]), encode_line(fields), orjson.dumps(usage_object(record))
-    )
+    full = orjson.dumps(usage_object(record))
+    unmapped = _unmapped(record.raw) if record.raw else ()
+    return Prepared(position, record.request_id, int(fields[1]), int(fields[2]), encode_line(fields), full, unmapped)
+
+
+def _unmapped(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    usage = {name: value for name, value in raw.items() if name != UNMAPPED}
+    return (*raw.get(UNMAPPED, ()), *unmapped_fields(usage))
 
 
 def bad_row(position: int, error: BadRecord, item: Any = None) -> BadRow:
     """A bad row; of an object its numbers and labels are kept, of anything else only what it is."""
-    if isinstance(item, Mapping):
+    if isinstance(item, dict):
         name = item.get("request_id") or item.get("id")
         return BadRow(position, error, without_texts(item), name[:200] if isinstance(name, str) and name.isprintable() else "")
     size = len(item) if isinstance(item, (bytes, str, list)) else 0

@@ -38,8 +38,8 @@ class UsageJson:
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], tuple[str, dict[str, str], dict[str, str]]] = {}
 
-    def looks_like(self, first_line: bytes) -> bool:
-        return b'"request_id"' in first_line and b'"started_at"' in first_line
+    def looks_like(self, head: bytes) -> bool:
+        return b'"request_id"' in head and b'"started_at"' in head
 
     def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
         fast = self._fast

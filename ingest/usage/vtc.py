@@ -17,8 +17,8 @@ LONGEST_TRACE_S = 366 * 86_400
 
 
 class Vtc:
-    def looks_like(self, first_line: bytes) -> bool:
-        return first_line.strip().startswith(b"req_id,client,prompt_len,output_len")
+    def looks_like(self, head: bytes) -> bool:
+        return head.strip().startswith(b"req_id,client,prompt_len,output_len")
 
     def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
         build = TraceRows("vtc", options)
