@@ -1,0 +1,135 @@
+"""Budgets, cap increases, exemptions and standing limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.schemas.types import AmountIn, AmountOut, CostBasis, Currency, Mode, Name, Period, Reason, ScopeText, Time
+
+LimitName = Literal["max_prompt_tokens", "max_output_tokens", "max_concurrent_long", "tokens_per_min"]
+
+
+class _In(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class BudgetIn(_In):
+    """One budget per (scope, period): sending it again replaces it by a new version; the same again changes nothing."""
+
+    scope: ScopeText
+    period: Period
+    amount: AmountIn
+    cap: AmountIn | None = Field(None, description="Hard limit that tier 3 guards; left out: none.")
+    currency: Currency | None = Field(None, description="Left out: the reporting currency.")
+    cost_basis: CostBasis | None = Field(None, description="Left out: allocation for organisations and deployments, else usage.")
+    zone: Name | None = Field(None, description="Of its periods; left out: the reporting zone.", examples=["Asia/Shanghai"])
+    owner: Name = ""
+
+
+class CapIncreaseIn(_In):
+    """More cap until a time, with the name of who approved it."""
+
+    scope: ScopeText
+    period: Period
+    extra: AmountIn
+    currency: Currency | None = None
+    expires_at: Time
+    approver: Annotated[Name, Field(min_length=1)]
+    reason: Reason
+
+
+class ExemptionIn(_In):
+    """No breaker refuses this scope until it expires."""
+
+    scope: ScopeText
+    owner: Annotated[Name, Field(min_length=1)]
+    reason: Reason
+    expires_at: Time
+
+
+class LimitIn(_In):
+    """One standing limit per (scope, name)."""
+
+    scope: ScopeText
+    name: LimitName
+    value: Annotated[int, Field(ge=1, le=2**53)]
+    mode: Mode = "warn"
+
+
+class Changed(BaseModel):
+    """What a change did."""
+
+    id: int
+    changed: bool = Field(True, description="False: it stood so already.")
+    warnings: list[str] = Field(default_factory=list, description="For example a scope no record was ever seen of.")
+
+
+class SpendOut(BaseModel):
+    """Spend of a budget's running period on its cost basis."""
+
+    amount: AmountOut | None = Field(description="closed + running; null: a price is unknown, see `reason`.")
+    closed: AmountOut | None = Field(description="From closed ledger windows.")
+    running: AmountOut | None = Field(description="Estimate for windows not closed yet.")
+    reason: str
+
+
+class BudgetOut(BaseModel):
+    id: int
+    scope: str
+    period: Period
+    version: int
+    zone: str
+    amount: AmountOut
+    cap: AmountOut | None
+    effective_cap: AmountOut | None = Field(description="The cap plus increases in force now.")
+    currency: str
+    cost_basis: CostBasis
+    owner: str
+    window_start: Time
+    window_end: Time
+    spend: SpendOut
+    spent_share: str | None = Field(description="spend / amount as a decimal.")
+    expected_share: str = Field(description="Part of the amount the plan expects by now.")
+    pace: str | None = Field(description="spent_share / expected_share: above 1 spends ahead of plan; null with `pace_reason`.")
+    pace_reason: str
+    exhausted_at: Time | None = Field(description="When the amount runs out at the speed of the last hour; null with a reason.")
+    exhausted_in_s: int | None
+    exhaustion_reason: str
+    cap_exhausted_at: Time | None
+    cap_exhaustion_reason: str
+
+
+class BudgetsOut(BaseModel):
+    budgets: list[BudgetOut]
+    as_of: Time
+    freshness: Time | None
+
+
+class ExemptionOut(BaseModel):
+    id: int
+    scope: str
+    owner: str
+    reason: str
+    created_at: Time
+    expires_at: Time
+    active: bool
+
+
+class ExemptionsOut(BaseModel):
+    exemptions: list[ExemptionOut]
+
+
+class LimitOut(BaseModel):
+    id: int
+    scope: str
+    name: str
+    value: int
+    mode: Mode
+    updated_by: str
+    updated_at: Time
+
+
+class LimitsOut(BaseModel):
+    limits: list[LimitOut]
