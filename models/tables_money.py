@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, Identity, Index, Integer, SmallInteger, String
+from sqlalchemy import BigInteger, CheckConstraint, Identity, Index, Integer, SmallInteger, String, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -52,6 +52,10 @@ class LedgerWindowRow(Base):
     """One version of one closed quarter hour of one deployment."""
 
     __tablename__ = "ledger_window"
+    __table_args__ = (
+        Index("ix_ledger_window_unpriced", "window_start", postgresql_where=text("capacity_cost IS NULL")),
+        Index("ix_ledger_window_start", "window_start"),
+    )
     cluster: Mapped[str] = mapped_column(String, primary_key=True)
     namespace: Mapped[str] = mapped_column(String, primary_key=True)
     model_id: Mapped[str] = mapped_column(String, primary_key=True)

@@ -1,0 +1,259 @@
+"""Read the ledger: windows, lines and unit costs, newest or as of a time. Sums of quarter hours; nothing is re-priced here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Connection, TextClause, text
+
+from core.errors import BadInput
+from core.unit_cost import COST_BASES, TOKEN_KINDS, CostBasis, CostSum, unit_cost
+from core.windows import Window, zone
+from models.ledger_versions import write_version
+
+__all__ = ["LINE_KEYS", "WINDOW_KEYS", "ledger_rows", "ledger_windows", "unit_cost_rows", "write_version"]
+
+WINDOW_KEYS: dict[str, str] = {
+    "quarter_hour": "x.window_start",
+    "hour": "date_trunc('hour', x.window_start, 'UTC')",
+    "day": "date_trunc('day', x.window_start, :zone)",
+    "deployment": "x.cluster || '/' || x.namespace || '/' || x.model_id",
+    "cluster": "x.cluster",
+    "namespace": "x.namespace",
+    "model_id": "x.model_id",
+}
+"""Grouping keys that a window has: ``day`` is the instant at which the reporting zone's day begins."""
+
+LINE_KEYS: dict[str, str] = {
+    **WINDOW_KEYS,
+    "org": "x.org",
+    "team": "x.team",
+    "project": "x.project",
+    "user": "x.user_id",
+    "key_id": "x.key_id",
+    "service_tier": "x.service_tier",
+    "workload_class": "x.workload_class",
+    "kind": "x.kind",
+    "token_kind": "x.token_kind",
+}
+"""Grouping keys of a line."""
+
+_NEWEST = "SELECT * FROM ledger_head WHERE window_start >= :start AND window_start < :end"
+_AS_OF = """
+    SELECT DISTINCT ON (cluster, namespace, model_id, window_start) cluster, namespace, model_id, window_start, version
+    FROM ledger_window WHERE window_start >= :start AND window_start < :end AND closed_at <= :as_of
+    ORDER BY cluster, namespace, model_id, window_start, version DESC
+"""
+_JOIN = "JOIN head h USING (cluster, namespace, model_id, window_start, version)"
+_COVERED = """
+    sum(x.engine_prompt_tokens + x.engine_generation_tokens) FILTER (WHERE x.capacity_cost IS NOT NULL) AS engine_tokens,
+    sum(CAST(x.detail #>> '{unattributed,input}' AS bigint) + CAST(x.detail #>> '{unattributed,input_cached}' AS bigint)
+        + CAST(x.detail #>> '{unattributed,output}' AS bigint)
+    ) FILTER (WHERE x.capacity_cost IS NOT NULL AND x.engine_prompt_tokens IS NOT NULL) AS unexplained_tokens
+"""
+
+
+def ledger_windows(
+    connection: Connection, window: Window, *, as_of: datetime | None = None, filters: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """One row per closed quarter hour and deployment that starts in ``window``: its money, sources, state, version and detail."""
+    where, values = _filters(filters, WINDOW_KEYS)
+    columns = "x.*, x.cluster || '/' || x.namespace || '/' || x.model_id AS deployment"
+    query = text(f"{_head(as_of)} SELECT {columns} FROM ledger_window x {_JOIN} {where} ORDER BY x.window_start, deployment")
+    rows = connection.execute(query, {**_values(window, as_of), **values})
+    return [_plain(row._mapping) for row in rows]
+
+
+def ledger_rows(
+    connection: Connection,
+    by: Sequence[str],
+    window: Window,
+    *,
+    as_of: datetime | None = None,
+    filters: Mapping[str, str] | None = None,
+    zone_name: str = "UTC",
+) -> list[dict[str, Any]]:
+    """Ledger lines summed by the keys asked for (of ``LINE_KEYS``) and currency: tokens, requests, cost, allocated.
+
+    ``cost`` and ``allocated`` each add up to the capacity cost of the windows, exactly. Raises BadInput for an unknown key.
+    """
+    keys = _keys(by, LINE_KEYS)
+    where, values = _filters(filters, LINE_KEYS)
+    query = _grouped(
+        as_of, keys, where,
+        "sum(x.tokens) AS tokens, sum(x.requests) AS requests, sum(x.cost) AS cost, sum(x.allocated) AS allocated", LINES,
+    )  # fmt: skip
+    return [_plain(row._mapping) for row in connection.execute(query, {**_values(window, as_of, zone_name), **values})]
+
+
+LINES = (
+    "(SELECT l.*, w.currency, w.closed_at FROM ledger_line l "
+    "JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version))"
+)
+_WINDOWS = "ledger_window"
+
+
+def unit_cost_rows(
+    connection: Connection,
+    by: Sequence[str],
+    window: Window,
+    basis: CostBasis,
+    *,
+    as_of: datetime | None = None,
+    filters: Mapping[str, str] | None = None,
+    zone_name: str = "UTC",
+) -> list[dict[str, Any]]:
+    """Unit costs by the keys asked for, per currency, from the closed quarter hours that start in ``window``.
+
+    Row: the keys, ``currency``, ``basis``, ``requests``, ``tokens`` {input, input_cached, output}, ``cost`` (all of the group's
+    lines on this basis; the usage basis leaves idle and starting out), ``wasted_cost``, ``unattributed_cost``, ``idle_cost``,
+    ``starting_cost`` (as they stand in the ledger, before anybody bears them), ``input_per_mtok``, ``input_cached_per_mtok``,
+    ``output_per_mtok``, ``blended_per_mtok``, ``per_request`` (Decimal or None), ``reasons`` {field: why None} and ``meta``.
+    Raises BadInput for an unknown key or basis.
+    """
+    if basis not in COST_BASES:
+        raise BadInput(f"must be one of {', '.join(COST_BASES)}", field="basis", value=basis)
+    keys = _keys(by, {k: v for k, v in LINE_KEYS.items() if k not in ("kind", "token_kind")})
+    where, values = _filters(filters, LINE_KEYS)
+    bound = {**_values(window, as_of, zone_name), **values}
+    found = [dict(row) for row in connection.execute(_unit_query(as_of, keys, where, basis), bound).mappings()]
+    rows = {_group(row, keys): row for row in found}
+    about = _about(connection, keys, window, as_of, zone_name, filters)
+    return [_unit_row(row, keys, basis, about) for row in rows.values()] + _unpriced_rows(keys, basis, about, rows)
+
+
+def _unit_query(as_of: datetime | None, keys: Mapping[str, str], where: str, basis: CostBasis) -> TextClause:
+    column = "allocated" if basis == "allocation" else "cost"
+    work = "TRUE" if basis == "allocation" else "x.kind NOT IN ('idle', 'starting')"
+    parts = [f"sum(x.{column}) FILTER (WHERE {work} AND x.token_kind = '{k}') AS cost_{k or 'none'}" for k in (*TOKEN_KINDS, "")]
+    parts += [f"sum(x.tokens) FILTER (WHERE x.token_kind = '{k}') AS tokens_{k}" for k in TOKEN_KINDS]
+    parts += [f"sum(x.cost) FILTER (WHERE x.kind = '{k}') AS {k}_cost" for k in ("wasted", "unattributed", "idle", "starting")]
+    return _grouped(as_of, keys, where, ", ".join(["sum(x.requests) AS requests", *parts]), LINES)
+
+
+def _unit_row(
+    row: Mapping[str, Any], keys: Mapping[str, str], basis: CostBasis, about: Mapping[tuple[Any, ...], Mapping[str, Any]]
+) -> dict[str, Any]:
+    meta = about.get(_window_group(row, keys), {})
+    cost = {kind: row[f"cost_{kind or 'none'}"] or Decimal(0) for kind in (*TOKEN_KINDS, "")}
+    tokens = {kind: int(row[f"tokens_{kind}"] or 0) for kind in TOKEN_KINDS}
+    sums = CostSum(cost, tokens, int(row["requests"] or 0), int(meta.get("unpriced_tokens") or 0))
+    unit = unit_cost(sums)
+    whole = sum(cost.values(), Decimal(0))
+    shown = {name: row[name] or Decimal(0) for name in ("wasted_cost", "unattributed_cost", "idle_cost", "starting_cost")}
+    return {
+        **{name: row[name] for name in keys},
+        "currency": row["currency"],
+        "basis": basis,
+        "requests": sums.requests,
+        "tokens": tokens,
+        "cost": whole,
+        **shown,
+        **{name: getattr(unit, name) for name in UNIT_FIELDS},
+        "reasons": dict(unit.reasons),
+        "meta": _meta(meta, basis),
+    }
+
+
+UNIT_FIELDS = ("input_per_mtok", "input_cached_per_mtok", "output_per_mtok", "blended_per_mtok", "per_request")
+
+
+def _unpriced_rows(
+    keys: Mapping[str, str],
+    basis: CostBasis,
+    about: Mapping[tuple[Any, ...], Mapping[str, Any]],
+    rows: Mapping[tuple[Any, ...], Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Groups of windows that have tokens and no price at all: shown with None and the reason, not left out."""
+    priced = {_window_group(row, keys) for row in rows.values()}
+    found: list[dict[str, Any]] = []
+    for group, meta in about.items():
+        if group in priced or not meta["unpriced_windows"]:
+            continue
+        reason = f"{meta['unpriced_windows']} quarter hours without a price: {meta['reason']}"
+        found.append({
+            **{name: meta.get(name, "") for name in keys},
+            "currency": meta["currency"], "basis": basis, "requests": 0, "tokens": dict.fromkeys(TOKEN_KINDS, 0), "cost": None,
+            "wasted_cost": None, "unattributed_cost": None, "idle_cost": None, "starting_cost": None,
+            **dict.fromkeys(UNIT_FIELDS), "reasons": dict.fromkeys((*UNIT_FIELDS, "cost"), reason), "meta": _meta(meta, basis),
+        })  # fmt: skip
+    return found
+
+
+def _about(
+    connection: Connection, keys: Mapping[str, str], window: Window, as_of: datetime | None, zone_name: str,
+    filters: Mapping[str, str] | None,
+) -> dict[tuple[Any, ...], Mapping[str, Any]]:  # fmt: skip
+    """Sources, state, freshness, coverage and unpriced work of the windows, by those keys that a window has and currency."""
+    own = {name: column for name, column in keys.items() if name in WINDOW_KEYS}
+    where, values = _filters({k: v for k, v in (filters or {}).items() if k in WINDOW_KEYS}, WINDOW_KEYS)
+    columns = f"""
+        string_agg(DISTINCT nullif(x.price_source, ''), '; ') AS price_source,
+        string_agg(DISTINCT nullif(x.utilisation_source, ''), '; ') AS utilisation_source,
+        string_agg(DISTINCT x.weight_source, '; ') AS weight_source,
+        CASE WHEN bool_and(x.state = 'final') THEN 'final' ELSE 'provisional' END AS state,
+        max(x.window_start) + interval '15 minutes' AS freshness, {_COVERED},
+        count(*) FILTER (WHERE x.capacity_cost IS NULL) AS unpriced_windows, min(x.detail ->> 'reason') AS reason,
+        sum(x.gateway_input_tokens + x.gateway_output_tokens) FILTER (WHERE x.capacity_cost IS NULL) AS unpriced_tokens
+    """
+    query = _grouped(as_of, own, where, columns, _WINDOWS)
+    rows = connection.execute(query, {**_values(window, as_of, zone_name), **values}).mappings()
+    return {_window_group(row, keys): row for row in map(dict, rows)}
+
+
+def _meta(about: Mapping[str, Any], basis: CostBasis) -> dict[str, Any]:
+    names = ("price_source", "utilisation_source", "weight_source", "state", "freshness")
+    engine, unexplained = int(about.get("engine_tokens") or 0), about.get("unexplained_tokens")
+    coverage = None if not engine or unexplained is None else (Decimal(engine) - Decimal(unexplained)) / Decimal(engine)
+    unpriced = {"unpriced_tokens": int(about.get("unpriced_tokens") or 0), "unpriced_reason": about.get("reason") or ""}
+    return {"basis": basis, **{name: about.get(name) for name in names}, "coverage": coverage, **unpriced}
+
+
+def _group(row: Mapping[str, Any], keys: Mapping[str, str]) -> tuple[Any, ...]:
+    return (*(row[name] for name in keys), row["currency"])
+
+
+def _window_group(row: Mapping[str, Any], keys: Mapping[str, str]) -> tuple[Any, ...]:
+    return (*(row[name] for name in keys if name in WINDOW_KEYS), row["currency"])
+
+
+def _head(as_of: datetime | None) -> str:
+    return f"WITH head AS ({_NEWEST if as_of is None else _AS_OF})"
+
+
+def _grouped(as_of: datetime | None, keys: Mapping[str, str], where: str, columns: str, source: str) -> TextClause:
+    names = "".join(f"{column} AS {name}, " for name, column in keys.items())
+    group = ", ".join(str(n + 1) for n in range(len(keys) + 1))
+    return text(
+        f"{_head(as_of)} SELECT {names}x.currency AS currency, {columns} FROM {source} x {_JOIN} {where} "
+        f"GROUP BY {group} ORDER BY {group}"
+    )
+
+
+def _keys(by: Sequence[str], allowed: Mapping[str, str]) -> dict[str, str]:
+    for name in by:
+        if name not in allowed:
+            raise BadInput("unknown key", field="by", value=name, hint=f"use {', '.join(allowed)}")
+    return {name: allowed[name] for name in dict.fromkeys(by)}
+
+
+def _filters(filters: Mapping[str, str] | None, allowed: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    given = filters or {}
+    columns = _keys(tuple(given), allowed)
+    terms = ["x.window_start >= :start", "x.window_start < :end"]
+    terms += [f"CAST({column} AS varchar) = :filter_{name}" for name, column in columns.items()]
+    return "WHERE " + " AND ".join(terms), {f"filter_{name}": str(value) for name, value in given.items()}
+
+
+def _values(window: Window, as_of: datetime | None, zone_name: str = "UTC") -> dict[str, Any]:
+    values: dict[str, Any] = {"start": window.start, "end": window.end, "zone": zone(zone_name).key}
+    return values if as_of is None else {**values, "as_of": as_of}
+
+
+def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """Counts as int (PostgreSQL sums BIGINT into NUMERIC), money as it is."""
+    counts = ("tokens", "requests")
+    return {str(name): int(value) if name in counts and value is not None else value for name, value in row.items()}
