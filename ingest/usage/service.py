@@ -56,8 +56,9 @@ class RecentIds:
 class UsageIngest:
     """Judges rows and appends them. Several threads may share one.
 
-    ``ensure_partitions`` makes the database's partitions for some instants; ``archive_has`` says which of some ids the raw archive
-    holds. The ``duplicate`` verdict is best effort (this batch, recent ids, the archive for old rows): the stream decides.
+    ``ensure_partitions`` makes the database's partitions for some instants; ``archive_has`` says which of some ids the raw
+    archive holds. The ``duplicate`` verdict is best effort (this batch, recent ids, the archive for
+    old rows): the stream decides.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class UsageIngest:
         """How often a source field nobody explains was seen, by name."""
 
     def accept(self, rows: Iterable[ParsedRow | UsageRecord], *, source: str = "api") -> list[Verdict]:
-        """One verdict per row, in order. Raises DiskFull (retryable) with nothing of the batch accepted; sending it again is safe."""
+        """One verdict per row, in order. Raises DiskFull (retryable): then nothing was accepted, send it again."""
         batch = _Batch(self._now(), self._horizon, self._recent)
         for row in rows:
             batch.judge(prepare(row) if isinstance(row, UsageRecord) else row)
@@ -169,12 +170,17 @@ def _label(value: object) -> bool:
 
 
 def quarantine_line(row: BadRow, source: str, received_at: datetime) -> str:
-    """The JSON line of topic ``quarantine``. Its id depends on source, place, reason and body alone, so a second run adds nothing."""
-    place, why = f"{source}:{row.position}", reason(row.error)
+    """The JSON line of topic ``quarantine``. Its id is a hash of source, place, reason and body: a second run adds nothing."""
+    place, why, field = f"{source}:{row.position}", _clean(reason(row.error)), _clean(row.error.field)[:120]
     body = orjson.dumps(row.body, option=orjson.OPT_SORT_KEYS)
-    digest = blake2b("\0".join((place, row.error.field, why)).encode("utf-8", "replace") + body, digest_size=16).hexdigest()
+    digest = blake2b("\0".join((place, field, why)).encode() + body, digest_size=16).hexdigest()
     line = {
-        "id": digest, "received_at": received_at, "source": source, "place": place, "field": row.error.field,
-        "reason": why.encode("utf-8", "replace").decode(), "body": row.body,
+        "id": digest, "received_at": received_at, "source": source, "place": place, "field": field, "reason": why,
+        "body": row.body,
     }  # fmt: skip
     return orjson.dumps(line, option=orjson.OPT_UTC_Z).decode()
+
+
+def _clean(text: str) -> str:
+    """Valid UTF-8 without NUL, which PostgreSQL does not take."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")
