@@ -95,12 +95,9 @@ def _increases(readings: Sequence[Reading], start: int) -> Minutes:
 
 
 def _carried(readings: Sequence[Reading], place: int) -> Known:
-    """The counters known at ``place``: absent names keep the value last seen since the engine's start."""
-    first = place
-    while first > 0 and None in readings[first].counters:
-        first -= 1
-    base = readings[first].counters
-    for i in range(first + 1, place + 1):
+    """The counters known at ``place``, walked from the oldest sample kept."""
+    base = readings[0].counters
+    for i in range(1, place + 1):
         base = carry(readings[i - 1], base, readings[i])
     return base
 

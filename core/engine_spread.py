@@ -4,7 +4,8 @@ Measures of an interval ``(a, b]`` (all additive; unit in the name; names equal 
 
 ==================  ==================================================================================================
 counters            increase of each canonical counter (``core.engine.COUNTERS``); after a reset the new value. A page
-                    without the name adds nothing; the increase falls into the interval where the name is back.
+                    without the name adds nothing; the increase falls into the interval where the name is back. A value
+                    lower than before in the same process (half a sum was missing) adds nothing until it is passed.
 observed_us         elapsed time, when both ends say how many requests run and the interval is no gap
 gap_us              elapsed time otherwise: the silence is longer than ``gap_threshold_ms``, the engine restarted in it,
                     a stranger process answered, or ``running`` is missing at an end. observed_us + gap_us = elapsed.
@@ -44,6 +45,7 @@ MAX_SPREAD_MS = 31 * 24 * 60 * MINUTE_MS
 MOVED_MS = 1_000
 """A start or creation stamp is the same within this, later beyond it: a new process."""
 
+TOKENS = (INDEX["prompt_tokens"], INDEX["generation_tokens"])
 Known = tuple[int | None, ...]
 """One value per COUNTERS, None where unknown."""
 Labels = tuple[str, str, str]
@@ -71,21 +73,23 @@ def gap_threshold_ms(a: Reading, b: Reading) -> int:
     return max(MIN_GAP_MS, 3 * max(a.interval_ms or 0, b.interval_ms or 0))
 
 
-Passage = Literal["same", "reset", "stranger"]
-"""Between two samples: one process ran on; it restarted; or the later one comes from a process that started before the one seen,
-so several processes answer at one address and nothing can be said."""
+Passage = Literal["same", "restarted", "fell", "stranger"]
+"""Between two samples: one process ran on; a stamp says that it restarted; a token counter fell, so it restarted; or the later
+page comes from a process that started before the one seen, so several answer at one address and nothing can be said."""
 
 
 def passage(a: Reading, base: Known, b: Reading) -> Passage:
-    """A stamp that moved tells a restart; where no stamp is on both pages, any counter that fell below ``base`` does."""
+    """Only the token counters tell a restart by value (any counter where a page has neither): each is one series of the page,
+    while a sum over several series falls when one of them is missing."""
     stamps = ((a.started_ms, b.started_ms), (a.created_ms, b.created_ms))
     known = [(old, new) for old, new in stamps if old is not None and new is not None]
     if any(new > old + MOVED_MS for old, new in known):
-        return "reset"
+        return "restarted"
     if any(new < old - MOVED_MS for old, new in known):
         return "stranger"
-    fell = any(old is not None and new is not None and new < old for old, new in zip(base, b.counters, strict=True))
-    return "reset" if fell and not known else "same"
+    pairs = [(old, new) for old, new in zip(base, b.counters, strict=True) if old is not None and new is not None]
+    tokens = [(base[i], b.counters[i]) for i in TOKENS if base[i] is not None and b.counters[i] is not None]
+    return "fell" if any(new < old for old, new in tokens or pairs) else "same"  # type: ignore[operator]
 
 
 def origin(a: Reading, base: Known, b: Reading) -> Known:
@@ -94,15 +98,16 @@ def origin(a: Reading, base: Known, b: Reading) -> Known:
     if found == "same":
         return base
     born = born_ms(b)
-    counted = found == "reset" and (born is None or b.watched_ms is None or born >= min(a.at_ms, b.watched_ms))
-    return (0 if counted else None,) * len(base)
+    unseen = found == "restarted" and born is not None and b.watched_ms is not None and born < min(a.at_ms, b.watched_ms)
+    return (None if unseen or found == "stranger" else 0,) * len(base)
 
 
 def carry(a: Reading, base: Known, b: Reading) -> Known:
-    """The counters known at b: names absent on its page keep the value they had since the engine's start."""
-    if None not in b.counters:
-        return b.counters
-    return tuple(old if new is None else new for old, new in zip(origin(a, base, b), b.counters, strict=True))
+    """The counters known at b. A name absent on its page, or lower though the process is the same, keeps the value it had."""
+    return tuple(
+        old if new is None else new if old is None else max(old, new)
+        for old, new in zip(origin(a, base, b), b.counters, strict=True)
+    )
 
 
 def born_ms(reading: Reading) -> int | None:
@@ -122,14 +127,14 @@ def add_first(minutes: Minutes, b: Reading) -> None:
 
 
 def add_interval(minutes: Minutes, a: Reading, base: Known, b: Reading) -> None:
-    """Add what happened in ``(a, b]``. ``base`` is a's counters with absent names carried from earlier samples."""
+    """Add what happened in ``(a, b]``. ``base`` is what ``carry`` knows at a."""
     found = passage(a, base, b)
     at_minute = _bucket(minutes, b.at_ms // MINUTE_MS * MINUTE_MS, b.labels)
     at_minute[INDEX["samples"]] += 1
-    at_minute[INDEX["resets"]] += int(found == "reset")
+    at_minute[INDEX["resets"]] += int(found in ("restarted", "fell"))
     grown = _grown(origin(a, base, b), b.counters)
     start = max(a.at_ms, b.at_ms - MAX_SPREAD_MS)
-    born = born_ms(b) if found == "reset" else None
+    born = born_ms(b) if found == "restarted" else None
     _spread(minutes, b.labels, grown, born if born is not None and start < born <= b.at_ms else start, b.at_ms)
     runs_known = a.gauges[0] is not None and b.gauges[0] is not None
     if found == "same" and runs_known and b.at_ms - a.at_ms <= gap_threshold_ms(a, b):
@@ -140,15 +145,12 @@ def add_interval(minutes: Minutes, a: Reading, base: Known, b: Reading) -> None:
 
 
 def _grown(base: Known, now: Known) -> dict[int, int]:
-    """Increase per counter index. A counter that fell alone, with the process unchanged, counts its new value."""
-    grown: dict[int, int] = {}
-    for i, (old, new) in enumerate(zip(base, now, strict=True)):
-        if old is None or new is None:
-            continue
-        change = new if new < old else new - old
-        if change:
-            grown[i] = change
-    return grown
+    """Increase per counter index, those that grew."""
+    return {
+        i: new - old
+        for i, (old, new) in enumerate(zip(base, now, strict=True))
+        if old is not None and new is not None and new > old
+    }
 
 
 def _observed(a: Reading, b: Reading, grown: dict[int, int], elapsed_ms: int) -> dict[int, int]:
