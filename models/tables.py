@@ -42,8 +42,8 @@ metadata = Base.metadata
 
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
-    "DataFaultRow", "DirtyWindowRow", "EngineMinuteRow", "ExemptionRow", "GuardRow", "HeartbeatRow", "LedgerDayRow", "LedgerHeadRow",
-    "LedgerLineRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow", "RateRow",
-    "RunningRateRow", "SegmentProgressRow", "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow",
+    "DataFaultRow", "DirtyWindowRow", "EngineMinuteRow", "ExemptionRow", "GuardRow", "HeartbeatRow", "LedgerDayRow",
+    "LedgerHeadRow", "LedgerLineRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow",
+    "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow",
     "UsageLengthRow", "UsageMinuteRow", "metadata",
 ]  # fmt: skip

@@ -1,0 +1,200 @@
+"""The control loop: woken by every loader commit and settings change, and at least once a second.
+
+The deciding lane (this thread) measures budgets, folds breakers and publishes the policy; the ledger lane closes quarter hours
+and the outbox lane delivers effects, each in a thread of its own: a slow webhook never delays a refusal. Everything is
+level-triggered from the database: the loop may die at any point and start again. One runner at a time holds an advisory lock;
+another waits as a standby. A failing step is logged and does not stop the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import psycopg
+from sqlalchemy import Engine
+
+from control.budget_watch import WatchReport, watch
+from control.ledger_close import CloseSettings, close_due
+from control.notify.webhook import WebhookEffector, WebhookSettings
+from control.outbox import drain
+from control.policy_publish import POLICY_TTL, publish
+from core.breaker_values import Breaker, BreakerPolicy
+from core.errors import TokenfuseError
+from core.ports import Effector
+from models.database import open_engine, transaction
+from models.outbox_repo import beat
+from models.policy_repo import PublishedPolicy
+
+T = TypeVar("T")
+log = logging.getLogger("tokenfuse.control")
+RUNNER_LOCK = 7360705
+CHANNELS = ("tokenfuse_loaded", "tokenfuse_settings")
+HEARTBEAT = timedelta(seconds=5)
+RECONNECT_S = 1.0
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlSettings:
+    """What the loop needs to know; ``cli`` fills it. Times in seconds."""
+
+    database_url: str
+    policy: BreakerPolicy = field(default_factory=BreakerPolicy)
+    policy_ttl: timedelta = POLICY_TTL
+    close: CloseSettings = field(default_factory=CloseSettings)
+    webhook: WebhookSettings | None = None
+    tick_s: float = 1.0
+    ledger_every_s: float = 30.0
+    outbox_every_s: float = 1.0
+    now: Callable[[], datetime] = utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """One pass of the deciding lane."""
+
+    watched: WatchReport
+    published: PublishedPolicy | None
+    duration_ms: int
+
+
+def decide(engine: Engine, settings: ControlSettings) -> PassReport:
+    """Measure budgets, fold breakers, publish what changed. Publishing happens even when measuring failed."""
+    started = time.monotonic_ns()
+    now = settings.now()
+    watched = WatchReport()
+    try:
+        watched = watch(engine, now, settings.policy)
+    except Exception:
+        log.exception("budgets could not be watched")
+    with transaction(engine) as connection:
+        published = publish(connection, settings.now(), settings.policy_ttl)
+    for breaker in watched.changed:
+        log.warning("breaker %s of %s is %s (epoch %d): %s", *_told(breaker))
+    return PassReport(watched, published, (time.monotonic_ns() - started) // 1_000_000)
+
+
+def _told(breaker: Breaker) -> tuple[int, str, str, int, str]:
+    phase = breaker.phase if breaker.enforced else f"{breaker.phase} in shadow"
+    return breaker.id, breaker.scope, phase, breaker.epoch, breaker.reason
+
+
+def effectors(settings: ControlSettings) -> dict[str, Effector]:
+    """The channels by kind of effect; a kind without one waits in the outbox and is given up by name after a day."""
+    found: dict[str, Effector] = {}
+    if settings.webhook is not None:
+        found["notify"] = WebhookEffector(settings.webhook, settings.now)
+    return found
+
+
+def run(settings: ControlSettings, stop: threading.Event) -> None:
+    """Run until ``stop`` is set. Waits for the database and for another runner to end; returns after its lanes have ended."""
+    engine = open_engine(settings.database_url, pool_size=4)
+    lanes = _Lanes(engine, settings, stop)
+    try:
+        while not stop.is_set():
+            try:
+                _as_runner(engine, settings, stop, lanes)
+            except (psycopg.Error, TokenfuseError) as error:
+                log.warning("the control loop lost the database and tries again: %s", error)
+                stop.wait(RECONNECT_S)
+    finally:
+        stop.set()
+        lanes.join()
+        engine.dispose()
+
+
+def _as_runner(engine: Engine, settings: ControlSettings, stop: threading.Event, lanes: _Lanes) -> None:
+    url = settings.database_url.replace("postgresql+psycopg://", "postgresql://", 1)
+    with psycopg.connect(url, autocommit=True, application_name="tokenfuse-control") as connection:
+        while not _sole_runner(connection):
+            if stop.wait(RECONNECT_S):
+                return
+        for channel in CHANNELS:
+            connection.execute(f"LISTEN {channel}")
+        lanes.start()
+        beaten = settings.now() - HEARTBEAT
+        while not stop.is_set():
+            report = _guarded("deciding", decide, engine, settings)
+            if report is not None and report.watched.changed:
+                lanes.wake.set()
+            if settings.now() >= beaten + HEARTBEAT:
+                beaten = settings.now()
+                _guarded("heartbeat", _beat, engine, settings, report)
+            _wait(connection, settings.tick_s)
+
+
+def _sole_runner(connection: psycopg.Connection[Any]) -> bool:
+    row = connection.execute("SELECT pg_try_advisory_lock(%s)", (RUNNER_LOCK,)).fetchone()
+    return bool(row and row[0])
+
+
+def _wait(connection: psycopg.Connection[Any], tick_s: float) -> None:
+    """Return at the first notification or after ``tick_s``; what queued up meanwhile is one wake-up."""
+    for _ in connection.notifies(timeout=tick_s, stop_after=1):
+        pass
+    for _ in connection.notifies(timeout=0):
+        pass
+
+
+def _guarded(step: str, act: Callable[..., T], *args: Any) -> T | None:
+    try:
+        return act(*args)
+    except Exception:
+        log.exception("%s failed; the next round tries again", step)
+        return None
+
+
+def _beat(engine: Engine, settings: ControlSettings, report: PassReport | None) -> None:
+    detail: Mapping[str, Any] = {"ok": False}
+    if report is not None:
+        failed = report.watched.failed
+        detail = {"ok": not failed, "scopes": report.watched.scopes, "pass_ms": report.duration_ms, "failed": sorted(failed)}
+    with transaction(engine) as connection:
+        beat(connection, "control", settings.now(), detail)
+
+
+class _Lanes:
+    """The two slow lanes, started once this process is the runner."""
+
+    def __init__(self, engine: Engine, settings: ControlSettings, stop: threading.Event) -> None:
+        self._engine, self._settings, self._stop = engine, settings, stop
+        self._threads: list[threading.Thread] = []
+        self.wake = threading.Event()
+
+    def start(self) -> None:
+        if self._threads:
+            return
+        for name, target in (("ledger", self._ledger), ("outbox", self._outbox)):
+            thread = threading.Thread(target=target, name=f"control-{name}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def join(self) -> None:
+        self.wake.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ledger(self) -> None:
+        while not self._stop.is_set():
+            report = _guarded("closing the ledger", lambda: close_due(self._engine, self._settings.now(), self._settings.close))
+            if report is not None and report.failures:
+                log.error("%d quarter hours could not be closed: %s", len(report.failures), "; ".join(report.failures[:3]))
+            more = report is not None and report.more
+            self._stop.wait(0 if more else self._settings.ledger_every_s)
+
+    def _outbox(self) -> None:
+        channels = effectors(self._settings)
+        while not self._stop.is_set():
+            _guarded("draining the outbox", drain, self._engine, channels, self._settings.now())
+            self.wake.wait(self._settings.outbox_every_s)
+            self.wake.clear()
