@@ -1,0 +1,1973 @@
+"""Tokenfuse guard in one file, generated from guard/tokenfuse_guard by guard/build_single_file.py: do not edit.
+
+vLLM: put it on PYTHONPATH, ``vllm serve … --middleware tokenfuse_guard.GuardMiddleware``.
+LiteLLM: put it beside config.yaml, ``litellm_settings: {callbacks: tokenfuse_guard.handler}``.
+Settings: the environment variables TOKENFUSE_GUARD_* (guard/README.md). Apache-2.0.
+"""
+# ruff: noqa
+# fmt: off
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections import deque
+from collections.abc import Awaitable, Mapping, MutableMapping
+from collections.abc import Awaitable, MutableMapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from datetime import datetime, timezone
+from typing import Any
+from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+import asyncio
+import gzip
+import hashlib
+import hmac
+import http.client
+import json
+import logging
+import os
+import random
+import re
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+
+# ---- settings ----
+
+Keys = tuple[tuple[str, bytes], ...]
+"""(key id, secret) pairs; two may be valid at a time, so that a key can be changed without a gap."""
+
+GUARDED_PATHS = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/embeddings",
+    "/v1/messages",
+    "/v1/score",
+    "/v1/rerank",
+)
+PREFIX = "TOKENFUSE_GUARD_"
+
+
+class SettingsError(ValueError):
+    """A variable that cannot be used; the message names it and what it should hold."""
+
+
+@dataclass(frozen=True)
+class GuardSettings:
+    """All of a guard's settings. ``on_expiry`` None means: as the policy itself says, and open before there is one."""
+
+    url: str = ""
+    token: str = field(default="", repr=False)
+    name: str = ""
+    keys: Keys = field(default=(), repr=False)
+    state_dir: str = ""
+    on_expiry: str | None = None
+    cluster: str = "default"
+    namespace: str = "default"
+    deployment: str = ""
+    deployments: Mapping[str, str] = field(default_factory=dict)
+    org: str = ""
+    service_tier: str = "P1"
+    trust_tags: bool = True
+    tenant_keys: Keys = field(default=(), repr=False)
+    paths: tuple[str, ...] = GUARDED_PATHS
+    tokenize: str = ""
+    template_allowance_tokens: int = 256
+    media_tokens: int | None = None
+    long_prompt_tokens: int = 8192
+    allow_truncate: bool = False
+    max_body_bytes: int = 32 * 1024 * 1024
+    wait_s: float = 25.0
+    report_every_s: float = 10.0
+    break_glass_file: str = ""
+    usage: bool = True
+
+    def deployment_of(self, model: str) -> str:
+        """``CLUSTER/NAMESPACE/MODEL`` of a requested model: the fixed one, the mapped one, or by cluster and namespace."""
+        if self.deployment:
+            return self.deployment
+        return self.deployments.get(model) or f"{self.cluster}/{self.namespace}/{model}"
+
+
+def from_env(env: Mapping[str, str]) -> GuardSettings:
+    """Read ``TOKENFUSE_GUARD_*``. Raises SettingsError."""
+    given = {name[len(PREFIX) :]: value.strip() for name, value in env.items() if name.startswith(PREFIX)}
+    take = given.get
+    settings = GuardSettings(
+        url=take("URL", "").rstrip("/"),
+        token=take("TOKEN", ""),
+        name=take("NAME", ""),
+        keys=_keys("KEYS", take("KEYS", "")),
+        state_dir=take("STATE_DIR", ""),
+        on_expiry=_choice("ON_EXPIRY", take("ON_EXPIRY", ""), ("open", "closed")),
+        cluster=take("CLUSTER", "default"),
+        namespace=take("NAMESPACE", "default"),
+        deployment=_deployment(take("DEPLOYMENT", "")),
+        deployments=_mapping("DEPLOYMENTS", take("DEPLOYMENTS", "")),
+        org=take("ORG", ""),
+        service_tier=_choice("SERVICE_TIER", take("SERVICE_TIER", "P1"), ("P0", "P1", "P2")) or "P1",
+        trust_tags=_flag("TRUST_TAGS", take("TRUST_TAGS", "1")),
+        tenant_keys=_keys("TENANT_KEYS", take("TENANT_KEYS", "")),
+        paths=tuple(p.strip() for p in take("PATHS", "").split(",") if p.strip()) or GUARDED_PATHS,
+        tokenize=take("TOKENIZE", ""),
+        template_allowance_tokens=_whole("TEMPLATE_ALLOWANCE", take("TEMPLATE_ALLOWANCE", "256")),
+        media_tokens=_whole("MEDIA_TOKENS", take("MEDIA_TOKENS", "")) if take("MEDIA_TOKENS") else None,
+        long_prompt_tokens=_whole("LONG_PROMPT_TOKENS", take("LONG_PROMPT_TOKENS", "8192")),
+        allow_truncate=_flag("ALLOW_TRUNCATE", take("ALLOW_TRUNCATE", "0")),
+        max_body_bytes=_whole("MAX_BODY_BYTES", take("MAX_BODY_BYTES", str(32 * 1024 * 1024))),
+        wait_s=float(_whole("WAIT_S", take("WAIT_S", "25"))),
+        report_every_s=float(_whole("REPORT_EVERY_S", take("REPORT_EVERY_S", "10"))),
+        break_glass_file=take("BREAK_GLASS_FILE", ""),
+        usage=_flag("USAGE", take("USAGE", "1")),
+    )
+    _check(settings)
+    return settings
+
+
+def _check(settings: GuardSettings) -> None:
+    if settings.url and not settings.url.startswith(("http://", "https://")):
+        raise SettingsError("TOKENFUSE_GUARD_URL must start with http:// or https://")
+    if settings.url and not (settings.token and settings.name and settings.keys):
+        raise SettingsError("TOKENFUSE_GUARD_URL needs TOKENFUSE_GUARD_TOKEN, TOKENFUSE_GUARD_NAME and TOKENFUSE_GUARD_KEYS too")
+
+
+def _keys(name: str, text: str) -> Keys:
+    pairs = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        key_id, colon, secret = item.partition(":")
+        if not colon or not key_id or len(secret) < 16:
+            raise SettingsError(f"TOKENFUSE_GUARD_{name} must hold KEY_ID:SECRET pairs with secrets of 16 characters or more")
+        pairs.append((key_id, secret.encode("utf-8")))
+    if len(pairs) > 2:
+        raise SettingsError(f"TOKENFUSE_GUARD_{name} holds {len(pairs)} keys; two may be valid at a time")
+    return tuple(pairs)
+
+
+def _choice(name: str, text: str, allowed: tuple[str, ...]) -> str | None:
+    if text and text not in allowed:
+        raise SettingsError(f"TOKENFUSE_GUARD_{name} must be one of {', '.join(allowed)}, not {text!r}")
+    return text or None
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off", ""):
+        return False
+    raise SettingsError(f"TOKENFUSE_GUARD_{name} must be 1 or 0, not {text!r}")
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise SettingsError(f"TOKENFUSE_GUARD_{name} must be a whole number, not {text!r}")
+    return int(text)
+
+
+def _deployment(text: str) -> str:
+    if text and text.count("/") < 2:
+        raise SettingsError(f"TOKENFUSE_GUARD_DEPLOYMENT must be CLUSTER/NAMESPACE/MODEL, not {text!r}")
+    return text
+
+
+def _mapping(name: str, text: str) -> dict[str, str]:
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise SettingsError(f'TOKENFUSE_GUARD_{name} must be a JSON object {{"MODEL": "CLUSTER/NAMESPACE/MODEL"}}')
+    return {str(model): _deployment(str(path)) for model, path in found.items()}
+
+
+# ---- entries ----
+
+DEFAULT_RETRY_AFTER_S = 60
+
+
+class RequestFacts(NamedTuple):
+    """What is known of a request before it runs. ``tenant`` is "ORG/TEAM/PROJECT/USER", and "" unless its identity is proven;
+    ``prompt_tokens_at_most`` is an upper bound (UTF-8 bytes and the chat template's allowance), None when nobody measured it;
+    ``prompt_tokens`` is the tokenizer's exact count, where one was asked."""
+
+    model: str = ""
+    deployment: str = ""
+    tenant: str = ""
+    service_tier: str = ""
+    prompt_tokens_at_most: int | None = None
+    prompt_tokens: int | None = None
+    max_output_tokens: int | None = None
+
+
+class Entry:
+    """One instruction of the policy."""
+
+    __slots__ = (
+        "action",
+        "acts",
+        "allowed_models",
+        "breaker",
+        "epoch",
+        "exempt",
+        "id",
+        "limits",
+        "priority",
+        "reason",
+        "reroute_to",
+        "retry_after_s",
+        "scope",
+        "tier",
+    )  # fmt: skip
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.id = str(raw["id"])
+        self.scope = str(raw["scope"])
+        self.action = str(raw["action"])
+        self.tier = int(raw.get("tier") or 0)
+        self.priority = int(raw.get("priority") or 0)
+        self.reroute_to = str(raw.get("reroute_to") or "")
+        self.limits: dict[str, int] = {str(k): int(v) for k, v in (raw.get("limits") or {}).items()}
+        self.allowed_models: frozenset[str] = frozenset(str(m) for m in raw.get("allowed_models") or ())
+        self.retry_after_s = int(raw.get("retry_after_s") or 0)
+        self.reason = str(raw.get("reason") or "")
+        self.exempt: frozenset[str] = frozenset(str(s) for s in raw.get("exempt") or ())
+        self.acts = not raw.get("shadow") and raw.get("mode", "enforce") == "enforce"
+        self.breaker = int(raw.get("breaker") or 0)
+        self.epoch = int(raw.get("epoch") or 0)
+
+
+class Refusal(NamedTuple):
+    """Why a request is refused. ``retry_after_s`` already holds its jitter."""
+
+    code: str
+    message: str
+    param: str | None
+    retry_after_s: int
+    entry: Entry | None = None
+
+    def error_body(self) -> dict[str, Any]:
+        """The OpenAI error body."""
+        error = {"message": self.message, "type": "tokenfuse_policy", "param": self.param, "code": self.code}
+        return {"error": error}
+
+    def headers(self) -> dict[str, str]:
+        return {"retry-after": str(self.retry_after_s), "x-should-retry": "false", "x-tokenfuse-policy": self.code}
+
+
+class Decision(NamedTuple):
+    """What to do with one request. ``notes`` are (entry, what) to be counted: refused, would_refuse, capped, would_cap, …"""
+
+    refusal: Refusal | None = None
+    max_output_tokens: int | None = None
+    truncate_to_tokens: int | None = None
+    reroute_to: str = ""
+    delay_s: float = 0.0
+    notes: tuple[tuple[Entry, str], ...] = ()
+
+
+PASS = Decision()
+
+
+class Match(NamedTuple):
+    """The entries that touch a request, and what must be known of it before they can be decided."""
+
+    entries: tuple[Entry, ...] = ()
+    needs_prompt: bool = False
+    needs_body: bool = False
+    meters: bool = False
+
+
+NO_MATCH = Match()
+
+
+def refusal(code: str, entry: Entry, said: str, *, param: str | None = None) -> Refusal:
+    """A refusal on behalf of an entry: its scope and reason are named, the wait is spread by up to a quarter."""
+    base = entry.retry_after_s or DEFAULT_RETRY_AFTER_S
+    wait = base + random.randint(0, max(1, base // 4))
+    why = f": {entry.reason}" if entry.reason else ""
+    return Refusal(code, f"Tokenfuse: {said} ({entry.scope}{why})", param, wait, entry)
+
+
+# ---- policy ----
+
+ACTIONS = ("reject", "truncate", "reroute", "delay", "limit")
+DELAY_S = 1.0
+"""How long a ``delay`` entry holds a request back when it names no ``retry_after_s``."""
+MAX_DELAY_S = 10.0
+
+
+class PolicyError(Exception):
+    """A document that is not obeyed. ``code``: shape, signature, guard, version or expired."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def scope_keys(facts: RequestFacts) -> list[str]:
+    """Every scope text that covers the request; at most 3 + 4."""
+    keys = ["platform"]
+    if facts.service_tier:
+        keys.append("service_tier:" + facts.service_tier)
+    if facts.deployment:
+        keys.append("deployment:" + facts.deployment)
+    tenant = facts.tenant
+    if tenant:
+        at = tenant.find("/")
+        while at > 0:
+            keys.append("tenant:" + tenant[:at])
+            at = tenant.find("/", at + 1)
+        keys.append("tenant:" + tenant)
+    return keys
+
+
+class Policy:
+    """A verified policy, compiled: entries by scope text, highest priority first. A look-up costs the same however many."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.version = int(raw["version"])
+        self.issued_at_s = unix_seconds(raw["issued_at"])
+        self.expires_at_s = unix_seconds(raw["expires_at"])
+        self.guard = str(raw["guard"])
+        self.on_expiry = "closed" if raw.get("on_expiry") == "closed" else "open"
+        found = [Entry(entry) for entry in raw["entries"]]
+        self.unknown = sum(1 for entry in found if entry.action not in ACTIONS)
+        by_scope: dict[str, list[Entry]] = {}
+        for entry in sorted(found, key=lambda e: (-e.priority, -e.tier)):
+            if entry.action in ACTIONS:
+                by_scope.setdefault(entry.scope, []).append(entry)
+        self.by_scope = by_scope
+        self.names_deployments = any(scope.startswith("deployment:") for scope in by_scope)
+
+    def match(self, facts: RequestFacts) -> Match:
+        """The entries in force on this request, exemptions taken off."""
+        by_scope = self.by_scope
+        if not by_scope:
+            return NO_MATCH
+        keys = scope_keys(facts)
+        entries: list[Entry] = []
+        for key in keys:
+            found = by_scope.get(key)
+            if found:
+                entries.extend(found)
+        if not entries:
+            return NO_MATCH
+        kept = tuple(e for e in entries if not e.exempt or e.exempt.isdisjoint(keys))
+        return _needs(kept)
+
+    def decide(self, match: Match, facts: RequestFacts, *, can_truncate: bool = False) -> Decision:
+        """Decide on the matched entries.
+
+        ``reject`` refuses all but ``allowed_models``; any entry with ``allowed_models`` refuses other models; ``limit`` refuses a
+        prompt over ``max_prompt_tokens`` and lowers the output to ``max_output_tokens``; ``truncate`` asks for a prompt cut to
+        ``max_prompt_tokens``, and acts as ``limit`` where nobody may cut; ``reroute`` names another model; ``delay`` holds the
+        request back. Within a scope the entry of highest priority refuses first; of several caps the lowest holds. An entry in
+        shadow or mode warn is only noted.
+        """
+        if not match.entries:
+            return PASS
+        plan = _Plan()
+        for entry in match.entries:
+            wrong = _refusal(entry, facts, can_truncate)
+            if wrong is not None:
+                plan.refuse(entry, wrong)
+            else:
+                plan.cap(entry, facts)
+                plan.step(entry, facts)
+        return Decision(plan.refusal, plan.output_cap, plan.cut, plan.reroute_to, plan.delay_s, tuple(plan.notes))
+
+
+class _Plan:
+    """A decision in the making."""
+
+    def __init__(self) -> None:
+        self.refusal: Refusal | None = None
+        self.output_cap: int | None = None
+        self.cut: int | None = None
+        self.reroute_to = ""
+        self.delay_s = 0.0
+        self.notes: list[tuple[Entry, str]] = []
+
+    def refuse(self, entry: Entry, wrong: Refusal) -> None:
+        self.notes.append((entry, "refused" if entry.acts else "would_refuse"))
+        if entry.acts and self.refusal is None:
+            self.refusal = wrong
+
+    def cap(self, entry: Entry, facts: RequestFacts) -> None:
+        cap = entry.limits.get("max_output_tokens")
+        if cap is None or (facts.max_output_tokens is not None and facts.max_output_tokens <= cap):
+            return
+        self.notes.append((entry, "capped" if entry.acts else "would_cap"))
+        if entry.acts:
+            self.output_cap = _least(self.output_cap, cap)
+
+    def step(self, entry: Entry, facts: RequestFacts) -> None:
+        what = _step(entry, facts)
+        if not what:
+            return
+        self.notes.append((entry, what if entry.acts else "would_" + what))
+        if not entry.acts:
+            return
+        if what == "truncate":
+            self.cut = _least(self.cut, entry.limits["max_prompt_tokens"])
+        elif what == "reroute":
+            self.reroute_to = self.reroute_to or entry.reroute_to
+        else:
+            self.delay_s = max(self.delay_s, min(MAX_DELAY_S, float(entry.retry_after_s) or DELAY_S))
+
+
+def _least(held: int | None, cap: int) -> int:
+    return cap if held is None else min(held, cap)
+
+
+def _needs(entries: tuple[Entry, ...]) -> Match:
+    prompt = body = meters = False
+    for entry in entries:
+        limits = entry.limits
+        if limits:
+            prompt = prompt or "max_prompt_tokens" in limits or "max_concurrent_long" in limits
+            body = body or "max_output_tokens" in limits
+            meters = meters or "tokens_per_min" in limits or "max_concurrent_long" in limits
+        body = body or bool(entry.allowed_models) or entry.action == "reroute"
+    return Match(entries, prompt, body or prompt, meters)
+
+
+def _refusal(entry: Entry, facts: RequestFacts, can_truncate: bool) -> Refusal | None:
+    if entry.allowed_models and facts.model not in entry.allowed_models:
+        return refusal("model_not_allowed", entry, f"model {facts.model!r} is not allowed here now", param="model")
+    if entry.action == "reject":
+        if entry.allowed_models:
+            return None
+        code = "budget_exceeded" if entry.tier == 3 else "policy_refused"
+        return refusal(code, entry, "refused by a cost policy")
+    cap = entry.limits.get("max_prompt_tokens")
+    if cap is None or not (entry.action == "limit" or (entry.action == "truncate" and not can_truncate)):
+        return None
+    return _over_prompt_cap(entry, cap, facts)
+
+
+def _over_prompt_cap(entry: Entry, cap: int, facts: RequestFacts) -> Refusal | None:
+    if facts.prompt_tokens is not None:
+        if facts.prompt_tokens <= cap:
+            return None
+        said = f"the prompt has {facts.prompt_tokens} tokens, over the limit max_prompt_tokens={cap}"
+    elif facts.prompt_tokens_at_most is not None:
+        if facts.prompt_tokens_at_most <= cap:
+            return None
+        said = f"the prompt (up to {facts.prompt_tokens_at_most} tokens by its bytes) is over the limit max_prompt_tokens={cap}"
+    else:
+        said = f"the prompt's length cannot be bounded, and the limit max_prompt_tokens={cap} is in force"
+    return refusal("prompt_too_long", entry, said, param="messages")
+
+
+def _step(entry: Entry, facts: RequestFacts) -> str:
+    """Which softer step the entry takes on this request: truncate, reroute, delay or none."""
+    if entry.action == "truncate" and "max_prompt_tokens" in entry.limits:
+        over = _over_prompt_cap(entry, entry.limits["max_prompt_tokens"], facts)
+        return "truncate" if over is not None else ""
+    if entry.action == "reroute" and entry.reroute_to and entry.reroute_to != facts.model:
+        return "reroute"
+    return "delay" if entry.action == "delay" else ""
+
+
+def verify(document: Any, keys: Keys, guard: str, held_version: int, now_s: float | None) -> Policy:
+    """Check a document and compile it. ``now_s`` None leaves the expiry unchecked (a stored policy read at start).
+
+    Raises PolicyError when the signature fits none of ``keys``, it is meant for another guard, is older than
+    ``held_version``, has expired, or is not a policy.
+    """
+    body = document.get("body") if isinstance(document, dict) else None
+    if not isinstance(body, str):
+        raise PolicyError("shape", "the policy has no body text")
+    if not _signed(body.encode("utf-8", "surrogatepass"), document.get("signatures"), keys):
+        raise PolicyError("signature", "no signature of a key this guard knows fits the policy")
+    try:
+        policy = Policy(json.loads(body))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PolicyError("shape", f"not a policy body: {error!r}") from error
+    if policy.guard != guard:
+        raise PolicyError("guard", f"the policy is meant for guard {policy.guard!r}, not {guard!r}")
+    if policy.version < held_version:
+        raise PolicyError("version", f"policy version {policy.version} is older than the held {held_version}")
+    if now_s is not None and policy.expires_at_s <= now_s:
+        raise PolicyError("expired", f"policy version {policy.version} has expired")
+    return policy
+
+
+def _signed(body: bytes, signatures: Any, keys: Keys) -> bool:
+    found = False
+    for key_id, secret in keys:
+        expected = hmac.new(secret, body, hashlib.sha256).hexdigest().encode()
+        for item in signatures if isinstance(signatures, list) else []:
+            given = str(item.get("hmac_sha256", "")) if isinstance(item, dict) and item.get("key_id") == key_id else ""
+            found |= hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected)
+    return found
+
+
+def unix_seconds(text: str) -> float:
+    at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    if at.tzinfo is None:
+        raise ValueError(f"time without a zone: {text!r}")
+    return at.timestamp()
+
+
+# ---- prompt ----
+
+MESSAGE_TOKENS = 16
+"""Most tokens a chat template puts around one message."""
+PROMPT_FIELDS = ("messages", "system", "instructions", "tools", "functions", "documents", "suffix", "chat_template_kwargs")
+ELSEWHERE = ("previous_response_id", "conversation", "prompt_embeds")
+"""Fields by which a prompt comes from outside the request: nothing in the body bounds it."""
+MEDIA_KEYS = frozenset(
+    ("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "video", "file", "input_file", "file_id")
+)
+SUSPECT = (b"\\u", b"image", b"audio", b"video", b"file", b"previous_response_id", b"conversation", b"prompt_embeds")
+
+
+class Bound(NamedTuple):
+    """``tokens`` is an upper bound, None when the body cannot give one; ``max_output_tokens`` what the client asked for."""
+
+    tokens: int | None
+    max_output_tokens: int | None
+
+
+class _Unbounded(Exception):
+    pass
+
+
+def bound(data: Mapping[str, Any], allowance_tokens: int, media_tokens: int | None = None) -> Bound:
+    """Bound a request body (chat completions, completions, responses, embeddings, Anthropic messages).
+
+    Each media part counts ``media_tokens``; without that figure a prompt with media has no bound. A list of prompts counts as
+    its longest, for each runs on its own.
+    """
+    try:
+        if any(data.get(name) for name in ELSEWHERE):
+            raise _Unbounded
+        tokens = allowance_tokens + sum(_size(data[name], media_tokens) for name in PROMPT_FIELDS if data.get(name))
+        for name in ("prompt", "input"):
+            if data.get(name):
+                tokens += _prompts(data[name], media_tokens)
+        return Bound(tokens, output_asked(data))
+    except (_Unbounded, RecursionError):
+        return Bound(None, output_asked(data))
+
+
+def quick_bound(raw: bytes, allowance_tokens: int) -> int | None:
+    """The bound from a JSON body's size alone, None when the body must be parsed to give one.
+
+    JSON text is never shorter than the UTF-8 text in it, and a message's own keys outweigh what the template puts around it;
+    only media, prompts kept elsewhere, and keys that could hide behind an escape need the parse.
+    """
+    return None if any(word in raw for word in SUSPECT) else len(raw) + allowance_tokens
+
+
+def output_asked(data: Mapping[str, Any]) -> int | None:
+    """The output limit the client set, None when it set none."""
+    for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
+        value = data.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def output_field(data: Mapping[str, Any], path: str) -> str:
+    """The field by which this request's output is limited."""
+    for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
+        if name in data:
+            return name
+    return "max_output_tokens" if path.endswith("/responses") else "max_tokens"
+
+
+def _prompts(value: Any, media_tokens: int | None) -> int:
+    if isinstance(value, list) and value and all(isinstance(item, (str, list)) for item in value):
+        return max(_size(item, media_tokens) for item in value)
+    return _size(value, media_tokens)
+
+
+def _size(value: Any, media_tokens: int | None) -> int:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, Mapping):
+        if not MEDIA_KEYS.isdisjoint(value) or value.get("type") in MEDIA_KEYS:
+            if media_tokens is None:
+                raise _Unbounded
+            return media_tokens
+        return MESSAGE_TOKENS + sum(_size(k, media_tokens) + _size(v, media_tokens) for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        if all(type(item) is int for item in value):
+            return len(value)
+        return sum(_size(item, media_tokens) for item in value)
+    return 1 if value is None or isinstance(value, bool) else len(str(value))
+
+
+# ---- meters ----
+
+BYTES_PER_TOKEN = 4
+"""Only to tell long prompts from short ones where nobody tokenised: a bound in bytes over-counts about this much."""
+
+
+class Hold(NamedTuple):
+    """What a running request occupies until ``Meters.settle``."""
+
+    rates: tuple[Entry, ...] = ()
+    longs: tuple[Entry, ...] = ()
+
+
+NO_HOLD = Hold()
+
+
+class Admission(NamedTuple):
+    """The first refusal of an acting entry, what is held, and (entry, what) to be counted."""
+
+    refusal: Refusal | None
+    hold: Hold
+    notes: tuple[tuple[Entry, str], ...]
+
+
+class Meters:
+    """Token buckets and running counts by entry. A bucket refills evenly over a minute and may be overdrawn: the request that
+    crosses it has passed, the next one waits until it is refilled."""
+
+    def __init__(self, long_prompt_tokens: int) -> None:
+        self._long_prompt_tokens = long_prompt_tokens
+        self._levels: dict[str, tuple[float, float]] = {}
+        self._running: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def admit(self, match: Match, facts: RequestFacts, now_s: float) -> Admission:
+        """Try to let a request in."""
+        rates: list[Entry] = []
+        longs: list[Entry] = []
+        notes: list[tuple[Entry, str]] = []
+        first: Refusal | None = None
+        long = self._is_long(facts)
+        with self._lock:
+            for entry in match.entries:
+                wrong = self._wrong(entry, long, now_s)
+                if wrong is not None:
+                    notes.append((entry, "refused" if entry.acts else "would_refuse"))
+                    first = first or (wrong if entry.acts else None)
+                if "tokens_per_min" in entry.limits:
+                    rates.append(entry)
+                if long and "max_concurrent_long" in entry.limits:
+                    longs.append(entry)
+            if first is not None:
+                return Admission(first, NO_HOLD, tuple(notes))
+            for entry in longs:
+                self._running[entry.id] = self._running.get(entry.id, 0) + 1
+        return Admission(None, Hold(tuple(rates), tuple(longs)), tuple(notes))
+
+    def settle(self, hold: Hold, tokens: int, now_s: float) -> None:
+        """A request has ended: charge its tokens and free its place."""
+        with self._lock:
+            for entry in hold.rates:
+                self._levels[entry.id] = (self._level(entry, now_s) - tokens, now_s)
+            for entry in hold.longs:
+                left = self._running.get(entry.id, 0) - 1
+                if left > 0:
+                    self._running[entry.id] = left
+                else:
+                    self._running.pop(entry.id, None)
+
+    def _is_long(self, facts: RequestFacts) -> bool:
+        if facts.prompt_tokens is not None:
+            return facts.prompt_tokens > self._long_prompt_tokens
+        at_most = facts.prompt_tokens_at_most
+        return at_most is None or at_most // BYTES_PER_TOKEN > self._long_prompt_tokens
+
+    def _level(self, entry: Entry, now_s: float) -> float:
+        cap = float(entry.limits["tokens_per_min"])
+        level, at_s = self._levels.get(entry.id, (cap, now_s))
+        return min(cap, level + cap * max(0.0, now_s - at_s) / 60.0)
+
+    def _wrong(self, entry: Entry, long: bool, now_s: float) -> Refusal | None:
+        rate = entry.limits.get("tokens_per_min")
+        if rate is not None:
+            level = self._level(entry, now_s)
+            if level <= 0:
+                wait_s = int(60 * (1 - level) / rate) + 1 if rate else 60
+                said = f"over the limit tokens_per_min={rate}"
+                return refusal("tokens_per_min", entry, said)._replace(retry_after_s=min(wait_s, 3600))
+        most = entry.limits.get("max_concurrent_long")
+        if most is not None and long and self._running.get(entry.id, 0) >= most:
+            return refusal("too_many_long_prompts", entry, f"over the limit max_concurrent_long={most}", param="messages")
+        return None
+
+
+# ---- store ----
+
+POLICY_FILE = "policy.json"
+BREAK_GLASS_FILE = "break-glass.json"
+USAGE_FOLDER = "usage"
+
+
+class BreakGlass(NamedTuple):
+    """While ``until_s`` (unix seconds) is ahead the guard passes everything; who broke the glass says why."""
+
+    until_s: float
+    until: str
+    reason: str
+
+
+def write_atomic(path: str, data: bytes) -> None:
+    """Write, fsync and rename: a reader sees the old file or the new one, whole. Raises OSError."""
+    folder = os.path.dirname(path) or "."
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def save_document(folder: str, document: Any) -> None:
+    """Keep the document as received, signatures and all. Raises OSError."""
+    write_atomic(os.path.join(folder, POLICY_FILE), json.dumps(document).encode())
+
+
+def load_document(folder: str) -> Any | None:
+    """The kept document, None when there is none. Raises PolicyError when the file is not JSON, OSError when unreadable."""
+    try:
+        with open(os.path.join(folder, POLICY_FILE), "rb") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise PolicyError("shape", f"{POLICY_FILE} in {folder} is not JSON: {error}") from error
+
+
+def read_break_glass(path: str) -> BreakGlass | None:
+    """The break-glass file {until, reason}, None when absent. Raises ValueError when it lacks an end or a reason."""
+    try:
+        with open(path, "rb") as file:
+            raw = json.load(file)
+    except FileNotFoundError:
+        return None
+    if not isinstance(raw, dict) or not raw.get("until") or not raw.get("reason"):
+        raise ValueError(f'{path} must hold {{"until": "2026-12-01T08:00:00Z", "reason": "…"}}')
+    return BreakGlass(unix_seconds(str(raw["until"])), str(raw["until"]), str(raw["reason"]))
+
+
+# ---- counts ----
+
+TOTALS = ("passed", "refused", "shadow_refused", "dropped")
+_Row = tuple[int, float, float]
+_Key = tuple[str, int, int, str, str]
+
+
+def rfc3339(at_s: float) -> str:
+    """``2026-11-30T12:00:00.000Z``."""
+    return datetime.fromtimestamp(at_s, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Counts:
+    """Totals by name, and rows by (entry, breaker, epoch, scope, what) with the first and last time."""
+
+    def __init__(self, now_s: float) -> None:
+        self._lock = threading.Lock()
+        self._since_s = now_s
+        self._totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
+        self._rows: dict[_Key, _Row] = {}
+
+    def add(self, total: str, number: int = 1) -> None:
+        with self._lock:
+            self._totals[total] += number
+
+    def note(self, notes: tuple[tuple[Entry, str], ...], refused: bool, now_s: float) -> None:
+        """Count one request and what its entries did."""
+        with self._lock:
+            if refused:
+                self._totals["refused"] += 1
+            else:
+                self._totals["passed"] += 1
+                if any(what == "would_refuse" for _, what in notes):
+                    self._totals["shadow_refused"] += 1
+            for entry, what in notes:
+                key = (entry.id, entry.breaker, entry.epoch, entry.scope, what)
+                number, first_s, _ = self._rows.get(key, (0, now_s, now_s))
+                self._rows[key] = (number + 1, first_s, now_s)
+
+    def drain(self, now_s: float) -> dict[str, Any]:
+        """Everything since the last drain, as fields of the report."""
+        with self._lock:
+            totals, rows, since_s = self._totals, self._rows, self._since_s
+            self._totals, self._rows, self._since_s = dict.fromkeys(TOTALS, 0), {}, now_s
+        return {"since": rfc3339(since_s), **totals, "entries": [_row_json(key, row) for key, row in rows.items()]}
+
+    def restore(self, report: dict[str, Any]) -> None:
+        """Take a drained report back: it did not arrive."""
+        with self._lock:
+            self._since_s = min(self._since_s, _at(report["since"]))
+            for name in TOTALS:
+                self._totals[name] += report[name]
+            entries: list[dict[str, Any]] = report["entries"]
+            for row in entries:
+                key = (row["entry"], row["breaker"], row["epoch"], row["scope"], row["what"])
+                first_s, last_s = _at(row["first_at"]), _at(row["last_at"])
+                number, held_first_s, held_last_s = self._rows.get(key, (0, first_s, last_s))
+                self._rows[key] = (number + row["requests"], min(first_s, held_first_s), max(last_s, held_last_s))
+
+
+def _row_json(key: _Key, row: _Row) -> dict[str, Any]:
+    entry, breaker, epoch, scope, what = key
+    number, first_s, last_s = row
+    found: dict[str, Any] = {"entry": entry, "breaker": breaker, "epoch": epoch, "scope": scope, "what": what}
+    return {**found, "requests": number, "first_at": rfc3339(first_s), "last_at": rfc3339(last_s)}
+
+
+def _at(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+# ---- guard ----
+
+LOG = logging.getLogger("tokenfuse.guard")
+LOOK_EVERY_S = 1.0
+SAY_EVERY_S = 60.0
+CLOSED_RETRY_S = 30
+
+
+class Posture(NamedTuple):
+    """``obey`` the policy, or else refuse everything with ``refusal``, or pass everything (no refusal).
+    ``note`` goes into the header ``x-tokenfuse-policy`` of passed answers."""
+
+    obey: bool
+    refusal: Refusal | None
+    note: str
+
+
+OBEY = Posture(True, None, "")
+
+
+class Guard:
+    """Thread-safe: the fetcher's thread replaces the policy, requests read it."""
+
+    def __init__(self, settings: GuardSettings, now_s: Callable[[], float] = time.time) -> None:
+        self.settings = settings
+        self.now_s = now_s
+        self.policy: Policy | None = None
+        self.counts = Counts(now_s())
+        self.meters = Meters(settings.long_prompt_tokens)
+        self.break_glass: BreakGlass | None = None
+        self.fault = ""
+        self._glass_file = settings.break_glass_file or (
+            os.path.join(settings.state_dir, BREAK_GLASS_FILE) if settings.state_dir else ""
+        )
+        self._look_at_s = 0.0
+        self._say_at_s = 0.0
+        self._load()
+
+    def _load(self) -> None:
+        """Obey what was held before a restart; the held version stays the floor even when it has expired."""
+        if not self.settings.state_dir:
+            return
+        try:
+            document = load_document(self.settings.state_dir)
+            if document is not None:
+                self.policy = verify(document, self.settings.keys, self.settings.name, 0, None)
+        except (PolicyError, OSError) as error:
+            self.trouble(f"kept policy not used: {error}")
+
+    def take(self, document: Any) -> Policy:
+        """Verify a fetched document, keep it on disk and obey it. Raises PolicyError, and goes on with the old one."""
+        held = 0 if self.policy is None else self.policy.version
+        policy = verify(document, self.settings.keys, self.settings.name, held, self.now_s())
+        if self.settings.state_dir:
+            try:
+                save_document(self.settings.state_dir, document)
+            except OSError as error:
+                self.trouble(f"policy not kept on disk: {error}")
+        self.policy = policy
+        if policy.unknown:
+            self.trouble(f"{policy.unknown} entries with actions this guard does not know were left out")
+        return policy
+
+    def trouble(self, message: str) -> None:
+        """Something a person should know: logged, and the newest goes into the report."""
+        self.fault = message
+        LOG.warning("%s", message)
+
+    def posture(self) -> Posture:
+        """Obey, pass or refuse everything right now."""
+        now_s = self.now_s()
+        if now_s >= self._look_at_s:
+            self._look(now_s)
+        if self.break_glass is not None:
+            return Posture(False, None, "break-glass")
+        policy = self.policy
+        if policy is not None and now_s < policy.expires_at_s:
+            return OBEY
+        return self._without(policy, now_s)
+
+    def _look(self, now_s: float) -> None:
+        """Once a second: is there a break-glass file, and is it still good?"""
+        self._look_at_s = now_s + LOOK_EVERY_S
+        if not self._glass_file:
+            return
+        try:
+            found = read_break_glass(self._glass_file)
+        except (ValueError, OSError) as error:
+            found = None
+            self._say(f"break-glass file not used: {error}", now_s)
+        glass = found if found is not None and found.until_s > now_s else None
+        if glass is not None and self.break_glass is None:
+            LOG.warning("break-glass: everything passes until %s: %s", glass.until, glass.reason)
+        self.break_glass = glass
+
+    def _without(self, policy: Policy | None, now_s: float) -> Posture:
+        """No policy in force: open or closed, as configured."""
+        code = "no_policy" if policy is None else "policy_expired"
+        mode = self.settings.on_expiry or (policy.on_expiry if policy is not None else "open")
+        held = "" if policy is None else f"; version={policy.version}"
+        self._say(f"{code}{held}: failing {mode} until a policy is fetched", now_s)
+        if mode == "open":
+            return Posture(False, None, f"{code}; open{held}")
+        message = "Tokenfuse: no cost policy is in force, and this guard is told to refuse then"
+        return Posture(False, Refusal(code, message, None, CLOSED_RETRY_S), "")
+
+    def _say(self, message: str, now_s: float) -> None:
+        if now_s >= self._say_at_s:
+            self._say_at_s = now_s + SAY_EVERY_S
+            self.trouble(message)
+
+    def match(self, facts: RequestFacts) -> Match:
+        policy = self.policy
+        return NO_MATCH if policy is None else policy.match(facts)
+
+    def decide(self, match: Match, facts: RequestFacts, *, can_truncate: bool = False) -> tuple[Decision, Hold]:
+        """The decision, counted; and what the request holds until ``meters.settle`` when it passes."""
+        policy = self.policy
+        decision = PASS if policy is None else policy.decide(match, facts, can_truncate=can_truncate)
+        hold = NO_HOLD
+        if match.meters and decision.refusal is None:
+            admission = self.meters.admit(match, facts, self.now_s())
+            hold = admission.hold
+            decision = decision._replace(refusal=admission.refusal, notes=decision.notes + admission.notes)
+        self.counts.note(decision.notes, decision.refusal is not None, self.now_s())
+        return decision, hold
+
+    def count_posture(self, posture: Posture) -> None:
+        """A request that was passed or refused without looking at entries."""
+        self.counts.add("passed" if posture.refusal is None else "refused")
+
+    def report(self) -> dict[str, Any]:
+        """The body of ``POST /v1/guards/report``: counts since the last one, and how the guard stands."""
+        now_s = self.now_s()
+        policy = self.policy
+        expired = policy is not None and now_s >= policy.expires_at_s
+        glass = self.break_glass
+        found = self.counts.drain(now_s)
+        found["policy_version"] = None if policy is None else policy.version
+        found["expired"] = expired
+        found["break_glass"] = None if glass is None else {"until": glass.until, "reason": glass.reason}
+        found["note"] = "".join(c for c in self.fault if c.isprintable())[:120]
+        return found
+
+
+# ---- wire ----
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
+def call(
+    method: str, url: str, token: str, *, body: bytes | None = None, headers: dict[str, str] | None = None, timeout_s: float
+) -> Answer:
+    """Any status is an answer. Raises OSError (URLError, timeout) when there is none."""
+    sent = {"Authorization": f"Bearer {token}", "Accept": "application/json", "User-Agent": "tokenfuse-guard"}
+    sent.update(headers or {})
+    request = urllib.request.Request(url, data=body, headers=sent, method=method)
+    try:
+        with _OPENER.open(request, timeout=timeout_s) as got:
+            return Answer(got.status, {k.lower(): v for k, v in got.headers.items()}, got.read(MAX_ANSWER_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, {k.lower(): v for k, v in error.headers.items()}, error.read(MAX_ANSWER_BYTES))
+
+
+# ---- fetch ----
+
+FIRST_BACKOFF_S = 0.5
+MAX_BACKOFF_S = 30.0
+CALL_TIMEOUT_S = 10.0
+HEARTBEAT_S = 60.0
+FAILURES = (OSError, http.client.HTTPException, ValueError)
+
+
+def backoff_s(failures: int) -> float:
+    """Full jitter on 0.5, 1, 2 … 30 s, so that guards do not return all at once; at least a tenth."""
+    most = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 10))
+    return most * (0.1 + 0.9 * random.random())
+
+
+class Fetcher:
+    """Keeps one guard's policy fresh and reports for it. ``more`` adds fields of other parts (the usage sender) to the report."""
+
+    def __init__(self, guard: Guard, more: Callable[[], dict[str, Any]] | None = None) -> None:
+        self._guard = guard
+        self._more = more
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._etag = ""
+
+    def start(self) -> None:
+        """Start both threads (daemons); a second call does nothing."""
+        if self._threads or not self._guard.settings.url:
+            return
+        for name, work in (("tokenfuse-policy", self._keep_fetching), ("tokenfuse-report", self._keep_reporting)):
+            thread = threading.Thread(target=work, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Ask both threads to end, and send what is left to report."""
+        self._stop.set()
+        if self._threads:
+            self.send_report()
+
+    def _keep_fetching(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            failures = 0 if self.fetch_once() else failures + 1
+            if failures:
+                self._stop.wait(backoff_s(failures))
+
+    def fetch_once(self) -> bool:
+        """One long poll: True when a policy was taken or nothing is newer."""
+        settings, policy = self._guard.settings, self._guard.policy
+        if policy is not None and policy.expires_at_s <= self._guard.now_s():
+            self._etag = ""
+        headers = {"If-None-Match": self._etag} if self._etag else {}
+        wait_s = settings.wait_s if self._etag else 0
+        url = f"{settings.url}/v1/policy?wait={wait_s:g}"
+        try:
+            answer = call("GET", url, settings.token, headers=headers, timeout_s=wait_s + CALL_TIMEOUT_S)
+            return self._took(answer)
+        except PolicyError as error:
+            self._guard.trouble(f"policy refused ({error.code}): {error}")
+        except FAILURES as error:
+            self._guard.trouble(f"policy not fetched: {error}")
+        return False
+
+    def _took(self, answer: Answer) -> bool:
+        if answer.status == 304:
+            return True
+        if answer.status != 200:
+            raise ValueError(f"the centre answered {answer.status}")
+        self._guard.take(json.loads(answer.body))
+        self._etag = answer.headers.get("etag", "")
+        return bool(self._etag)
+
+    def _keep_reporting(self) -> None:
+        quiet_s = 0.0
+        every_s = max(0.1, self._guard.settings.report_every_s)
+        while not self._stop.wait(every_s * (0.75 + 0.5 * random.random())):
+            quiet_s += every_s
+            if self.send_report(only_if_needed=quiet_s < HEARTBEAT_S):
+                quiet_s = 0.0
+
+    def send_report(self, *, only_if_needed: bool = False) -> bool:
+        """Send one report; what did not arrive is counted into the next. True when one was sent."""
+        guard, settings = self._guard, self._guard.settings
+        report = guard.report()
+        body = {**report, **(self._more() if self._more is not None else {})}
+        if only_if_needed and not _worth_sending(body):
+            guard.counts.restore(report)
+            return False
+        try:
+            raw = json.dumps(body).encode()
+            headers = {"Content-Type": "application/json"}
+            answer = call(
+                "POST", f"{settings.url}/v1/guards/report", settings.token, body=raw, headers=headers, timeout_s=CALL_TIMEOUT_S
+            )
+            if answer.status < 300:
+                guard.fault = ""
+                return True
+            guard.trouble(f"report not taken: the centre answered {answer.status}")
+        except FAILURES as error:
+            guard.trouble(f"report not sent: {error}")
+        guard.counts.restore(report)
+        return False
+
+
+def _worth_sending(body: dict[str, Any]) -> bool:
+    return bool(body["entries"] or body["refused"] or body["dropped"] or body["expired"] or body["break_glass"] or body["note"])
+
+
+# ---- tenant_header ----
+
+HEADER = "x-tokenfuse-tenant"
+GOOD_FOR_S = 300
+
+
+class Vouched(NamedTuple):
+    tenant: str
+    service_tier: str
+
+
+def sign_tenant(tenant: str, service_tier: str, key: bytes, now_s: float) -> str:
+    """The header's value, good for five minutes."""
+    signed = f"v1;t={int(now_s)};tier={service_tier};path={quote(tenant)}"
+    return f"{signed};sig={hmac.new(key, signed.encode(), hashlib.sha256).hexdigest()}"
+
+
+def read_tenant(value: str, keys: Keys, now_s: float) -> Vouched | None:
+    """Who the gateway says this is, None when the header is forged, stale or broken."""
+    signed, found, signature = value.rpartition(";sig=")
+    fields = dict(part.partition("=")[::2] for part in signed.split(";")[1:])
+    good = False
+    for _, key in keys:
+        expected = hmac.new(key, signed.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+        good |= hmac.compare_digest(signature.encode("utf-8", "surrogatepass"), expected.encode())
+    when = fields.get("t", "")
+    if not (found and good and signed.startswith("v1;") and when.isdigit() and abs(now_s - int(when)) <= GOOD_FOR_S):
+        return None
+    return Vouched(unquote(fields.get("path", "")), fields.get("tier", ""))
+
+
+# ---- tokenizer ----
+
+TIMEOUT_S = 5.0
+CHAT_FIELDS = ("model", "messages", "tools", "chat_template", "chat_template_kwargs", "add_generation_prompt")
+_Message = MutableMapping[str, Any]
+
+
+def question(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The /tokenize body for a request, None for a kind of prompt it cannot count."""
+    if isinstance(data.get("messages"), list):
+        return {name: data[name] for name in CHAT_FIELDS if data.get(name) is not None}
+    for name in ("prompt", "input"):
+        if isinstance(data.get(name), str) and not data.get("instructions"):
+            return {"model": data.get("model"), "prompt": data[name]}
+    return None
+
+
+def tokenize_request(url: str, data: Mapping[str, Any]) -> int | None:
+    """Ask a server (blocking); None when it does not tell."""
+    asked = question(data)
+    if asked is None:
+        return None
+    request = urllib.request.Request(url, json.dumps(asked).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            return _count(answer.read())
+    except (OSError, http.client.HTTPException):
+        return None
+
+
+async def tokenize_in_app(app: Callable[..., Awaitable[None]], scope: Mapping[str, Any], data: Mapping[str, Any]) -> int | None:
+    """Ask the app behind the guard, without a network; None when it does not tell."""
+    asked = question(data)
+    if asked is None:
+        return None
+    raw = json.dumps(asked).encode()
+    parts: list[bytes] = []
+    status = 0
+    left = [{"type": "http.request", "body": raw, "more_body": False}]
+
+    async def receive() -> _Message:
+        return left.pop() if left else {"type": "http.disconnect"}
+
+    async def send(message: _Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+        elif message["type"] == "http.response.body":
+            parts.append(message.get("body") or b"")
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode())]
+    inner = {**scope, "path": "/tokenize", "raw_path": b"/tokenize", "query_string": b"", "headers": headers, "state": {}}
+    await app(inner, receive, send)
+    return _count(b"".join(parts)) if status == 200 else None
+
+
+def _count(raw: bytes) -> int | None:
+    try:
+        found = json.loads(raw)["count"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
+
+
+# ---- truncate ----
+
+MARK = "\n[…]\n"
+
+
+def truncate(data: dict[str, Any], most_tokens: int) -> bool:
+    """Shorten the longest user text of ``data`` (changed in place) until the prompt's bytes fit. False when that cannot do it."""
+    for _ in range(len(data.get("messages") or ()) + 1):
+        size = bound(data, 0).tokens
+        if size is None:
+            return False
+        if size <= most_tokens:
+            return True
+        texts = _texts(data)
+        if not texts:
+            return False
+        holder, key = max(texts, key=lambda found: len(found[0][found[1]].encode("utf-8", "surrogatepass")))
+        holder[key] = _cut(holder[key], size - most_tokens)
+    size = bound(data, 0).tokens
+    return size is not None and size <= most_tokens
+
+
+def _texts(data: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    found: list[tuple[dict[str, Any], str]] = []
+    for message in data.get("messages") or ():
+        if not isinstance(message, dict) or message.get("role") == "system":
+            continue
+        content = message.get("content")
+        if isinstance(content, str) and content:
+            found.append((message, "content"))
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and isinstance(part.get("text"), str) and part["text"]:
+                found.append((part, "text"))
+    if isinstance(data.get("prompt"), str) and data["prompt"]:
+        found.append((data, "prompt"))
+    return found
+
+
+def _cut(text: str, surplus_bytes: int) -> str:
+    raw = text.encode("utf-8", "surrogatepass")
+    keep = len(raw) - surplus_bytes - len(MARK.encode())
+    if keep <= 0:
+        return ""
+    head, tail = raw[: keep // 2], raw[len(raw) - (keep - keep // 2) :]
+    return head.decode("utf-8", "ignore") + MARK + tail.decode("utf-8", "ignore")
+
+
+# ---- usage_sender ----
+
+BATCH = 200
+FLUSH_S = 0.5
+SEND_TIMEOUT_S = 15.0
+MAX_QUEUE = 20_000
+MAX_SPILL_BYTES = 256 * 1024 * 1024
+HOPELESS = (400, 404, 405, 415, 422)
+SUFFIX = ".usage.json"
+
+
+class UsageSender:
+    """Sends payloads to ``url``. ``folder`` "" keeps what cannot be sent in memory only. ``dropped(n)`` is told of every loss."""
+
+    def __init__(
+        self, url: str, token: str, folder: str, dropped: Callable[[int], None], *, max_queue: int = MAX_QUEUE,
+        max_spill_bytes: int = MAX_SPILL_BYTES,
+    ) -> None:  # fmt: skip
+        self._url, self._token, self._folder, self._dropped = url, token, folder, dropped
+        self._max_queue, self._max_spill_bytes = max_queue, max_spill_bytes
+        self._queue: deque[dict[str, Any]] = deque()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failures = 0
+        self._try_at_s = 0.0
+        self.sent = 0
+        self.spilled = 0
+        self.fault = ""
+
+    def start(self) -> None:
+        """Start the thread, which first sends what an earlier process left behind; a second call does nothing."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tokenfuse-usage", daemon=True)
+            self._thread.start()
+
+    def offer(self, payload: dict[str, Any]) -> bool:
+        """Take a payload to send; False (and counted as dropped) when the queue is full. Never blocks."""
+        if len(self._queue) >= self._max_queue:
+            self._dropped(1)
+            return False
+        self._queue.append(payload)
+        if len(self._queue) >= BATCH:
+            self._wake.set()
+        return True
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the thread; what is left is sent once or written to a file."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def stats(self) -> dict[str, Any]:
+        """Fields for the guard's report."""
+        found = {"sent": self.sent, "spilled": self.spilled, "queued": len(self._queue), "files": len(self._files())}
+        return {"usage": {**found, "fault": self.fault}}
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait(FLUSH_S)
+            self._wake.clear()
+            self._drain()
+            if not self._waiting():
+                self._resend_one()
+        self._drain()
+
+    def _waiting(self) -> bool:
+        return time.monotonic() < self._try_at_s
+
+    def _drain(self) -> None:
+        while self._queue:
+            if self._waiting() and not self._folder and not self._stop.is_set():
+                return
+            batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+            if self._waiting() or not self._send(batch):
+                self._spill(batch)
+
+    def _send(self, batch: list[dict[str, Any]]) -> bool:
+        """True when the batch is off our hands: taken, or refused for good (then it is counted as dropped)."""
+        raw = gzip.compress(json.dumps(batch, default=str).encode(), 1)
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        try:
+            status = call("POST", self._url, self._token, body=raw, headers=headers, timeout_s=SEND_TIMEOUT_S).status
+        except (OSError, http.client.HTTPException) as error:
+            return self._failed(f"usage not sent: {error}")
+        if status < 300:
+            self._failures, self.fault = 0, ""
+            self.sent += len(batch)
+            return True
+        if status == 413 and len(batch) > 1:
+            half = len(batch) // 2
+            return all([self._send_or_spill(batch[:half]), self._send_or_spill(batch[half:])])
+        if status in HOPELESS or status == 413:
+            self.fault = f"{len(batch)} usage records refused: the centre answered {status}"
+            self._dropped(len(batch))
+            return True
+        return self._failed(f"usage not taken: the centre answered {status}")
+
+    def _send_or_spill(self, batch: list[dict[str, Any]]) -> bool:
+        if not self._send(batch):
+            self._spill(batch)
+        return True
+
+    def _failed(self, message: str) -> bool:
+        self._failures += 1
+        self.fault = message
+        self._try_at_s = time.monotonic() + backoff_s(self._failures)
+        return False
+
+    def _spill(self, batch: list[dict[str, Any]]) -> None:
+        """To a file; without a folder back into the queue, as far as it has room."""
+        if not self._folder:
+            if self._stop.is_set() or len(self._queue) + len(batch) > self._max_queue:
+                self._dropped(len(batch))
+            else:
+                self._queue.extendleft(reversed(batch))
+            return
+        raw = json.dumps(batch, default=str).encode()
+        try:
+            if self._spill_bytes() + len(raw) > self._max_spill_bytes:
+                raise OSError(f"more than {self._max_spill_bytes} bytes are waiting")
+            write_atomic(os.path.join(self._folder, f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}{SUFFIX}"), raw)
+            self.spilled += len(batch)
+        except OSError as error:
+            self.fault = f"usage not kept on disk: {error}"
+            self._dropped(len(batch))
+
+    def _files(self) -> list[str]:
+        """Waiting files, oldest first."""
+        if not self._folder or not os.path.isdir(self._folder):
+            return []
+        return sorted(os.path.join(self._folder, name) for name in os.listdir(self._folder) if name.endswith(SUFFIX))
+
+    def _spill_bytes(self) -> int:
+        return sum(os.path.getsize(path) for path in self._files() if os.path.exists(path))
+
+    def _resend_one(self) -> None:
+        for path in self._files()[:1]:
+            batch = self._read(path)
+            if batch is None or self._send(batch):
+                _remove(path)
+                self._wake.set()
+
+    def _read(self, path: str) -> list[dict[str, Any]] | None:
+        """A waiting batch, None when another worker has sent it or the file is not one (then its loss is counted)."""
+        try:
+            with open(path, "rb") as file:
+                found = json.load(file)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            self.fault = f"{path} is not a batch of usage: {error}"
+            self._dropped(1)
+            return None
+        return found if isinstance(found, list) else None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        """Another worker has sent it."""
+
+
+# ---- identity ----
+
+SELF_HOSTED = frozenset(
+    ("hosted_vllm", "vllm", "sglang", "ollama", "ollama_chat", "lm_studio", "llamafile", "xinference", "openai_like",
+     "infinity", "huggingface", "triton", "litellm_proxy", "custom_openai")
+)  # fmt: skip
+TIERS = ("P0", "P1", "P2")
+MAX_REMEMBERED = 1000
+_SERVED: dict[tuple[int, str], str] = {}
+
+
+def tags_of(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """The request's tags, as LiteLLM will log them."""
+    for name in ("metadata", "litellm_metadata"):
+        found = data.get(name)
+        tags = found.get("tags") if isinstance(found, dict) else None
+        if isinstance(tags, list):
+            return tuple(tag for tag in tags if isinstance(tag, str))
+    return ()
+
+
+def proven_tenant(user: Any, data: Mapping[str, Any], tags: tuple[str, ...], default_org: str) -> str:
+    """``ORG/TEAM/PROJECT/USER`` as far as it is known without a gap; "" when there is no organisation.
+
+    A part that holds a slash ends the path: no scope can name it.
+    """
+    said = [
+        _first(user, "organization_alias", "org_id") or _tag(tags, "org") or default_org,
+        _first(user, "team_alias", "team_id") or _tag(tags, "team"),
+        _first(user, "project_alias", "project_id") or _tag(tags, "project"),
+        str(data.get("user") or "") or _first(user, "end_user_id", "user_id"),
+    ]
+    path = []
+    for part in said:
+        if not part or "/" in part:
+            break
+        path.append(part)
+    return "/".join(path)
+
+
+def service_tier_of(tags: tuple[str, ...], default: str) -> str:
+    named = _tag(tags, "service_tier")
+    return named if named in TIERS else default
+
+
+def served_deployment(model_group: str, settings: GuardSettings) -> str:
+    """The deployment a model group stands for: as mapped in the settings, else by what LiteLLM's router serves under the name."""
+    if settings.deployment or model_group in settings.deployments:
+        return settings.deployment_of(model_group)
+    proxy = sys.modules.get("litellm.proxy.proxy_server")
+    router = getattr(proxy, "llm_router", None)
+    if router is None:
+        return settings.deployment_of(model_group)
+    key = (len(getattr(router, "model_list", ())), model_group)
+    found = _SERVED.get(key)
+    if found is None:
+        if len(_SERVED) >= MAX_REMEMBERED:
+            _SERVED.clear()
+        found = _SERVED[key] = _served(router, model_group, settings)
+    return found
+
+
+def _served(router: Any, model_group: str, settings: GuardSettings) -> str:
+    names = [
+        str((item.get("litellm_params") or {}).get("model") or "")
+        for item in router.get_model_list(model_name=model_group) or ()
+        if isinstance(item, dict)
+    ]
+    own = [name.partition("/") for name in names]
+    for provider, slash, model in own:
+        if slash and provider in SELF_HOSTED:
+            return settings.deployment_of(model)
+    for provider, slash, model in own:
+        if slash:
+            return f"vendor/{provider}/{model}"
+    return settings.deployment_of(names[0] if names and names[0] else model_group)
+
+
+def _first(user: Any, *names: str) -> str:
+    for name in names:
+        value = getattr(user, name, None)
+        if value:
+            return str(value)
+    return ""
+
+
+def _tag(tags: tuple[str, ...], name: str) -> str:
+    return next((text.split(":", 1)[1].strip() for text in tags if text.startswith(name + ":")), "")
+
+
+# ---- asgi ----
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+USAGE = re.compile(rb'"total_tokens"\s*:\s*(\d+)')
+TAIL_BYTES = 4096
+
+
+class Body(NamedTuple):
+    """What was read of a request. ``whole`` is False when it is larger than the guard reads."""
+
+    raw: bytes
+    whole: bool
+
+
+class GuardMiddleware:
+    """Refuses, caps and counts requests to the guarded paths; everything else passes untouched."""
+
+    def __init__(self, app: App, settings: GuardSettings | None = None, guard: Guard | None = None) -> None:
+        self._app = app
+        self._settings = settings or (guard.settings if guard is not None else from_env(os.environ))
+        self.guard = guard or Guard(self._settings)
+        self._paths = frozenset(self._settings.paths)
+        self._fetcher: Fetcher | None = None
+
+    def start(self) -> None:
+        """Start fetching; happens with the first request (or lifespan) of each worker process."""
+        if self._fetcher is None:
+            self._fetcher = Fetcher(self.guard)
+            self._fetcher.start()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._fetcher is None:
+            self.start()
+        if scope["type"] != "http" or scope["method"] != "POST" or not self._guards(scope):
+            await self._app(scope, receive, send)
+            return
+        posture = self.guard.posture()
+        if not posture.obey:
+            self.guard.count_posture(posture)
+            if posture.refusal is not None:
+                await refuse(send, posture.refusal)
+            else:
+                await self._app(scope, receive, _with_header(send, posture.note))
+            return
+        await self._obey(scope, receive, send)
+
+    def _guards(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        root = scope.get("root_path") or ""
+        return path in self._paths or (bool(root) and path.startswith(root) and path[len(root) :] in self._paths)
+
+    async def _obey(self, scope: Scope, receive: Receive, send: Send) -> None:
+        facts = self._facts(scope)
+        match = self.guard.match(facts)
+        policy = self.guard.policy
+        by_model = not self._settings.deployment and policy is not None and policy.names_deployments
+        if not match.entries and not by_model:
+            self.guard.counts.note((), False, 0.0)
+            await self._app(scope, receive, send)
+            return
+        data: dict[str, Any] | None = None
+        if match.needs_body or by_model:
+            body, receive = await _read(receive, self._settings.max_body_bytes)
+            facts, match, data = await self._measure(scope, facts, match, body)
+        decision, hold = self.guard.decide(match, facts)
+        if decision.refusal is not None:
+            await refuse(send, decision.refusal)
+            return
+        await self._pass(scope, receive, send, Passing(decision, hold, data, facts))
+
+    def _facts(self, scope: Scope) -> RequestFacts:
+        """Deployment as configured; tenant and tier only where the gateway vouches for them."""
+        settings = self._settings
+        facts = RequestFacts(deployment=settings.deployment, service_tier=settings.service_tier)
+        value = _header(scope, HEADER.encode()) if settings.tenant_keys else ""
+        vouched = read_tenant(value, settings.tenant_keys, self.guard.now_s()) if value else None
+        if vouched is None:
+            return facts
+        return facts._replace(tenant=vouched.tenant, service_tier=vouched.service_tier or settings.service_tier)
+
+    async def _measure(
+        self, scope: Scope, facts: RequestFacts, match: Match, body: Body
+    ) -> tuple[RequestFacts, Match, dict[str, Any] | None]:
+        """Complete the facts from the body: cheaply by its size where that settles the caps, else parsed, else tokenised."""
+        settings = self._settings
+        readable = body.whole and not _header(scope, b"content-encoding")
+        if readable and settings.deployment and match.needs_prompt and not _wants_fields(match):
+            quick = quick_bound(body.raw, settings.template_allowance_tokens)
+            if quick is not None and quick <= _least_cap(match):
+                return facts._replace(prompt_tokens_at_most=quick), match, None
+        data = _parsed(body.raw) if readable else None
+        if data is None:
+            return facts, match, None
+        model = str(data.get("model") or "")
+        found = bound(data, settings.template_allowance_tokens, settings.media_tokens)
+        facts = facts._replace(
+            model=model,
+            deployment=settings.deployment_of(model),
+            prompt_tokens_at_most=found.tokens,
+            max_output_tokens=found.max_output_tokens,
+        )
+        match = self.guard.match(facts)
+        if match.needs_prompt and settings.tokenize and (found.tokens is None or found.tokens > _least_cap(match)):
+            facts = facts._replace(prompt_tokens=await self._tokenise(scope, data))
+        return facts, match, data
+
+    async def _tokenise(self, scope: Scope, data: dict[str, Any]) -> int | None:
+        if self._settings.tokenize == "app":
+            return await tokenize_in_app(self._app, scope, data)
+        url = self._settings.tokenize
+        return await asyncio.get_running_loop().run_in_executor(None, tokenize_request, url, data)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send, passing: Passing) -> None:
+        decision, hold = passing.decision, passing.hold
+        if decision.delay_s:
+            await asyncio.sleep(decision.delay_s)
+        cap = decision.max_output_tokens
+        if cap is not None and passing.data is not None:
+            passing.data[output_field(passing.data, scope["path"])] = cap
+            scope, receive = _rewritten(scope, receive, passing.data)
+            send = _with_header(send, f"max_output_tokens={cap}")
+        if not hold.rates and not hold.longs:
+            await self._app(scope, receive, send)
+            return
+        counted = _Counted(send)
+        try:
+            await self._app(scope, receive, counted.send)
+        finally:
+            self.guard.meters.settle(hold, counted.tokens(passing.facts), self.guard.now_s())
+
+
+class Passing(NamedTuple):
+    """A request on its way: what was decided, what it holds, and its parsed body where one was needed."""
+
+    decision: Decision
+    hold: Hold
+    data: dict[str, Any] | None
+    facts: RequestFacts
+
+
+class _Counted:
+    """Counts what a metered answer used: its own ``usage`` where it tells, else the prompt's estimate and one token per event."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._tail = b""
+        self._parts = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body":
+            part = message.get("body") or b""
+            self._parts += 1 if part else 0
+            self._tail = (self._tail + part[-TAIL_BYTES:])[-TAIL_BYTES:]
+        await self._send(message)
+
+    def tokens(self, facts: RequestFacts) -> int:
+        told = USAGE.findall(self._tail)
+        if told:
+            return int(told[-1])
+        prompt = facts.prompt_tokens if facts.prompt_tokens is not None else (facts.prompt_tokens_at_most or 0) // 4
+        return prompt + self._parts
+
+
+async def refuse(send: Send, refusal: Refusal) -> None:
+    """Answer 503 with the OpenAI error body, and headers that keep clients from retrying at once."""
+    raw = json.dumps(refusal.error_body()).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(raw)), **refusal.headers()}
+    pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": 503, "headers": pairs})
+    await send({"type": "http.response.body", "body": raw})
+
+
+async def _read(receive: Receive, most: int) -> tuple[Body, Receive]:
+    """Read the body, at most ``most`` bytes, and give back a ``receive`` that starts over."""
+    messages: list[Message] = []
+    size = 0
+    while True:
+        message = await receive()
+        messages.append(message)
+        size += len(message.get("body") or b"")
+        if message["type"] != "http.request" or not message.get("more_body") or size > most:
+            break
+    whole = message["type"] == "http.request" and not message.get("more_body") and size <= most
+    waiting = messages[::-1]
+
+    async def replay() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return Body(b"".join(m.get("body") or b"" for m in messages), whole), replay
+
+
+def _rewritten(scope: Scope, receive: Receive, data: dict[str, Any]) -> tuple[Scope, Receive]:
+    raw = json.dumps(data).encode()
+    headers = [(n, v) for n, v in scope["headers"] if n not in (b"content-length", b"transfer-encoding")]
+    headers.append((b"content-length", str(len(raw)).encode()))
+    sent = False
+
+    async def replaced() -> Message:
+        nonlocal sent
+        if not sent:
+            sent = True
+            return {"type": "http.request", "body": raw, "more_body": False}
+        message = await receive()
+        while message["type"] == "http.request":
+            message = await receive()
+        return message
+
+    return {**scope, "headers": headers}, replaced
+
+
+def _with_header(send: Send, note: str) -> Send:
+    async def noted(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            pair = (b"x-tokenfuse-policy", note.encode("latin-1", "replace"))
+            message = {**message, "headers": [*message.get("headers", ()), pair]}
+        await send(message)
+
+    return noted
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value).decode("latin-1")
+    return ""
+
+
+def _parsed(raw: bytes) -> dict[str, Any] | None:
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _wants_fields(match: Match) -> bool:
+    """Whether some entry asks for more than the prompt's length: the body must be parsed."""
+    return any(e.allowed_models or e.action == "reroute" or "max_output_tokens" in e.limits for e in match.entries)
+
+
+def _least_cap(match: Match) -> int:
+    return min((e.limits["max_prompt_tokens"] for e in match.entries if "max_prompt_tokens" in e.limits), default=0)
+
+
+# ---- litellm_hook ----
+
+try:
+    from litellm.integrations.custom_logger import CustomLogger
+    from litellm.proxy._types import ProxyException
+except ImportError:  # the rest of the package works without LiteLLM
+
+    class CustomLogger:  # type: ignore[no-redef]
+        """Stands in where LiteLLM is not installed."""
+
+    class ProxyException(Exception):  # type: ignore[no-redef]
+        """Stands in where LiteLLM is not installed."""
+
+        def __init__(self, message: str, type: str, param: str | None, code: int, headers: dict[str, str]) -> None:
+            super().__init__(message)
+            self.headers = headers
+
+
+GUARDED_CALLS = frozenset(
+    ("completion", "acompletion", "text_completion", "atext_completion", "embeddings", "aembedding", "embedding",
+     "responses", "aresponses", "anthropic_messages", "rerank", "arerank")
+)  # fmt: skip
+TEXTS = frozenset(("messages", "response", "model_map_information", "standard_built_in_tools_params", "guardrail_information"))
+"""Left out of what is sent: texts never leave the gateway, and the price table is the same in every payload."""
+MAX_CALLS = 50_000
+
+
+class Refused(ProxyException):
+    """The refusal as LiteLLM's proxy answers it: its error handler writes ``to_dict()`` under "error", with these headers."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        body = refusal.error_body()["error"]
+        super().__init__(message=body["message"], type=body["type"], param=body["param"], code=503, headers=refusal.headers())
+        self._body = body
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self._body)
+
+
+class _Call(NamedTuple):
+    """What was decided on a call, until it is logged."""
+
+    hold: Hold
+    note: str
+    policy: dict[str, Any] | None
+
+
+class GuardHandler(CustomLogger):  # type: ignore[misc]
+    """One per proxy process. Threads start with the first request."""
+
+    def __init__(self, settings: GuardSettings | None = None, guard: Guard | None = None) -> None:
+        super().__init__()
+        self._settings = settings or (guard.settings if guard is not None else from_env(os.environ))
+        self.guard = guard or Guard(self._settings)
+        folder = os.path.join(self._settings.state_dir, USAGE_FOLDER) if self._settings.state_dir else ""
+        url = f"{self._settings.url}/v1/usage/litellm"
+        self.sender = UsageSender(url, self._settings.token, folder, lambda lost: self.guard.counts.add("dropped", lost))
+        self._fetcher = Fetcher(self.guard, self.sender.stats)
+        self._calls: OrderedDict[str, _Call] = OrderedDict()
+        self._lock = threading.Lock()
+        self._started = False
+
+    def start(self) -> None:
+        """Start the background threads; a second call does nothing."""
+        if self._started or not self._settings.url:
+            return
+        self._started = True
+        self._fetcher.start()
+        if self._settings.usage:
+            self.sender.start()
+
+    async def async_pre_call_hook(
+        self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
+    ) -> dict[str, Any] | None:
+        """Refuse (raises), or change ``data`` as the policy says."""
+        self.start()
+        if str(getattr(call_type, "value", call_type)) not in GUARDED_CALLS:
+            return None
+        posture = self.guard.posture()
+        if not posture.obey:
+            self.guard.count_posture(posture)
+            if posture.refusal is not None:
+                raise Refused(posture.refusal)
+            self._remember(data, _Call(NO_HOLD, posture.note, None))
+            return None
+        return await self._obey(user_api_key_dict, data)
+
+    async def _obey(self, user: Any, data: dict[str, Any]) -> dict[str, Any] | None:
+        model = str(data.get("model") or "")
+        tags = tags_of(data) if self._settings.trust_tags else ()
+        facts = RequestFacts(
+            model=model,
+            deployment=served_deployment(model, self._settings),
+            tenant=proven_tenant(user, data, tags, self._settings.org),
+            service_tier=service_tier_of(tags, self._settings.service_tier),
+        )
+        match = self.guard.match(facts)
+        if match.needs_body:
+            facts = await self._measured(match, facts, data)
+        decision, hold = self.guard.decide(match, facts, can_truncate=self._settings.allow_truncate)
+        if decision.refusal is not None:
+            self._remember(data, _Call(NO_HOLD, "", _policy_json(decision, self.guard, facts)))
+            raise Refused(decision.refusal)
+        if not decision.notes and hold is NO_HOLD:
+            return None
+        return await self._apply(decision, hold, facts, data)
+
+    async def _measured(self, match: Match, facts: RequestFacts, data: dict[str, Any]) -> RequestFacts:
+        found = bound(data, self._settings.template_allowance_tokens, self._settings.media_tokens)
+        facts = facts._replace(prompt_tokens_at_most=found.tokens, max_output_tokens=found.max_output_tokens)
+        caps = [e.limits["max_prompt_tokens"] for e in match.entries if "max_prompt_tokens" in e.limits]
+        if self._settings.tokenize and caps and (found.tokens is None or found.tokens > min(caps)):
+            loop = asyncio.get_running_loop()
+            exact = await loop.run_in_executor(None, tokenize_request, self._settings.tokenize, data)
+            facts = facts._replace(prompt_tokens=exact)
+        return facts
+
+    async def _apply(self, decision: Decision, hold: Hold, facts: RequestFacts, data: dict[str, Any]) -> dict[str, Any]:
+        said: list[str] = []
+        if decision.delay_s:
+            said.append(f"delayed_s={decision.delay_s:g}")
+            await asyncio.sleep(decision.delay_s)
+        if decision.max_output_tokens is not None:
+            data[output_field(data, "")] = decision.max_output_tokens
+            said.append(f"max_output_tokens={decision.max_output_tokens}")
+        if decision.truncate_to_tokens is not None:
+            left = decision.truncate_to_tokens - self._settings.template_allowance_tokens
+            if not truncate(data, left):
+                self.guard.trouble("a prompt could not be cut to its limit and was passed whole")
+            said.append(f"truncated_to={decision.truncate_to_tokens}")
+        if decision.reroute_to:
+            data["model"] = decision.reroute_to
+            said.append(f"rerouted_to={decision.reroute_to}")
+        self._remember(data, _Call(hold, "; ".join(said), _policy_json(decision, self.guard, facts)))
+        return data
+
+    def _remember(self, data: Mapping[str, Any], call: _Call) -> None:
+        call_id = str(data.get("litellm_call_id") or "")
+        if not call_id:
+            self.guard.meters.settle(call.hold, 0, self.guard.now_s())
+            return
+        with self._lock:
+            self._calls[call_id] = call
+            old = self._calls.popitem(last=False)[1] if len(self._calls) > MAX_CALLS else None
+        if old is not None:
+            self.guard.meters.settle(old.hold, 0, self.guard.now_s())
+
+    async def async_post_call_response_headers_hook(self, data: dict[str, Any], *_: Any, **__: Any) -> dict[str, str] | None:
+        """Tell the client what was done to its request."""
+        call = self._calls.get(str(data.get("litellm_call_id") or ""))
+        return {"x-tokenfuse-policy": call.note} if call is not None and call.note else None
+
+    async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        self._log(kwargs)
+
+    async def async_log_failure_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        self._log(kwargs)
+
+    def _log(self, kwargs: Any) -> None:
+        """Hand the payload to the sender and free what the call held."""
+        payload = kwargs.get("standard_logging_object")
+        if not isinstance(payload, dict):
+            self.guard.counts.add("dropped")
+            self.guard.trouble("LiteLLM logged a call without a standard logging payload")
+            return
+        with self._lock:
+            call = self._calls.pop(str(payload.get("litellm_call_id") or ""), None)
+        if call is not None:
+            self.guard.meters.settle(call.hold, int(payload.get("total_tokens") or 0), self.guard.now_s())
+        if self._settings.usage and self._settings.url:
+            found = {name: value for name, value in payload.items() if name not in TEXTS}
+            if call is not None and call.policy is not None:
+                found["tokenfuse_policy"] = call.policy
+            self.start()
+            self.sender.offer(found)
+
+    def stop(self) -> None:
+        """Send or keep what is left."""
+        self.sender.stop()
+        self._fetcher.stop()
+
+
+def _policy_json(decision: Decision, guard: Guard, facts: RequestFacts) -> dict[str, Any] | None:
+    """What the usage record's ``policy`` says: the first acting entry's breaker, the policy's version, what was done."""
+    acted = next(((entry, what) for entry, what in decision.notes if not what.startswith("would_")), None)
+    if acted is None or guard.policy is None:
+        return None
+    entry, what = acted
+    before = facts.prompt_tokens if facts.prompt_tokens is not None else facts.prompt_tokens_at_most
+    return {"breaker": entry.breaker, "version": guard.policy.version, "action": what, "prompt_tokens_before": before}
+
+
+_HANDLERS: dict[str, GuardHandler] = {}
+
+
+def __getattr__(name: str) -> Any:
+    """``handler``: made when LiteLLM asks for it, from the environment."""
+    if name != "handler":
+        raise AttributeError(name)
+    if name not in _HANDLERS:
+        _HANDLERS[name] = GuardHandler()
+    return _HANDLERS[name]

@@ -1,0 +1,228 @@
+"""The guard inside a LiteLLM proxy: ``litellm_settings: {callbacks: tokenfuse_guard.litellm_hook.handler}``.
+
+Before routing it refuses, caps, reroutes, delays; after each call it hands the usage (never the texts) to the sender. A refusal
+is raised before any deployment is chosen, so nothing is cooled down and no fallback is tried. LiteLLM calls the log hooks by
+keyword: the parameter names must be exactly ``kwargs, response_obj, start_time, end_time``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tokenfuse_guard.entries import Decision, Match, Refusal, RequestFacts
+from tokenfuse_guard.fetch import Fetcher
+from tokenfuse_guard.guard import Guard
+from tokenfuse_guard.identity import proven_tenant, served_deployment, service_tier_of, tags_of
+from tokenfuse_guard.meters import NO_HOLD, Hold
+from tokenfuse_guard.prompt import bound, output_field
+from tokenfuse_guard.settings import GuardSettings, from_env
+from tokenfuse_guard.store import USAGE_FOLDER
+from tokenfuse_guard.tokenizer import tokenize_request
+from tokenfuse_guard.truncate import truncate
+from tokenfuse_guard.usage_sender import UsageSender
+
+try:
+    from litellm.integrations.custom_logger import CustomLogger
+    from litellm.proxy._types import ProxyException
+except ImportError:  # the rest of the package works without LiteLLM
+
+    class CustomLogger:  # type: ignore[no-redef]
+        """Stands in where LiteLLM is not installed."""
+
+    class ProxyException(Exception):  # type: ignore[no-redef]
+        """Stands in where LiteLLM is not installed."""
+
+        def __init__(self, message: str, type: str, param: str | None, code: int, headers: dict[str, str]) -> None:
+            super().__init__(message)
+            self.headers = headers
+
+
+GUARDED_CALLS = frozenset(
+    ("completion", "acompletion", "text_completion", "atext_completion", "embeddings", "aembedding", "embedding",
+     "responses", "aresponses", "anthropic_messages", "rerank", "arerank")
+)  # fmt: skip
+TEXTS = frozenset(("messages", "response", "model_map_information", "standard_built_in_tools_params", "guardrail_information"))
+"""Left out of what is sent: texts never leave the gateway, and the price table is the same in every payload."""
+MAX_CALLS = 50_000
+
+
+class Refused(ProxyException):
+    """The refusal as LiteLLM's proxy answers it: its error handler writes ``to_dict()`` under "error", with these headers."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        body = refusal.error_body()["error"]
+        super().__init__(message=body["message"], type=body["type"], param=body["param"], code=503, headers=refusal.headers())
+        self._body = body
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self._body)
+
+
+class _Call(NamedTuple):
+    """What was decided on a call, until it is logged."""
+
+    hold: Hold
+    note: str
+    policy: dict[str, Any] | None
+
+
+class GuardHandler(CustomLogger):  # type: ignore[misc]
+    """One per proxy process. Threads start with the first request."""
+
+    def __init__(self, settings: GuardSettings | None = None, guard: Guard | None = None) -> None:
+        super().__init__()
+        self._settings = settings or (guard.settings if guard is not None else from_env(os.environ))
+        self.guard = guard or Guard(self._settings)
+        folder = os.path.join(self._settings.state_dir, USAGE_FOLDER) if self._settings.state_dir else ""
+        url = f"{self._settings.url}/v1/usage/litellm"
+        self.sender = UsageSender(url, self._settings.token, folder, lambda lost: self.guard.counts.add("dropped", lost))
+        self._fetcher = Fetcher(self.guard, self.sender.stats)
+        self._calls: OrderedDict[str, _Call] = OrderedDict()
+        self._lock = threading.Lock()
+        self._started = False
+
+    def start(self) -> None:
+        """Start the background threads; a second call does nothing."""
+        if self._started or not self._settings.url:
+            return
+        self._started = True
+        self._fetcher.start()
+        if self._settings.usage:
+            self.sender.start()
+
+    async def async_pre_call_hook(
+        self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
+    ) -> dict[str, Any] | None:
+        """Refuse (raises), or change ``data`` as the policy says."""
+        self.start()
+        if str(getattr(call_type, "value", call_type)) not in GUARDED_CALLS:
+            return None
+        posture = self.guard.posture()
+        if not posture.obey:
+            self.guard.count_posture(posture)
+            if posture.refusal is not None:
+                raise Refused(posture.refusal)
+            self._remember(data, _Call(NO_HOLD, posture.note, None))
+            return None
+        return await self._obey(user_api_key_dict, data)
+
+    async def _obey(self, user: Any, data: dict[str, Any]) -> dict[str, Any] | None:
+        model = str(data.get("model") or "")
+        tags = tags_of(data) if self._settings.trust_tags else ()
+        facts = RequestFacts(
+            model=model,
+            deployment=served_deployment(model, self._settings),
+            tenant=proven_tenant(user, data, tags, self._settings.org),
+            service_tier=service_tier_of(tags, self._settings.service_tier),
+        )
+        match = self.guard.match(facts)
+        if match.needs_body:
+            facts = await self._measured(match, facts, data)
+        decision, hold = self.guard.decide(match, facts, can_truncate=self._settings.allow_truncate)
+        if decision.refusal is not None:
+            self._remember(data, _Call(NO_HOLD, "", _policy_json(decision, self.guard, facts)))
+            raise Refused(decision.refusal)
+        if not decision.notes and hold is NO_HOLD:
+            return None
+        return await self._apply(decision, hold, facts, data)
+
+    async def _measured(self, match: Match, facts: RequestFacts, data: dict[str, Any]) -> RequestFacts:
+        found = bound(data, self._settings.template_allowance_tokens, self._settings.media_tokens)
+        facts = facts._replace(prompt_tokens_at_most=found.tokens, max_output_tokens=found.max_output_tokens)
+        caps = [e.limits["max_prompt_tokens"] for e in match.entries if "max_prompt_tokens" in e.limits]
+        if self._settings.tokenize and caps and (found.tokens is None or found.tokens > min(caps)):
+            loop = asyncio.get_running_loop()
+            exact = await loop.run_in_executor(None, tokenize_request, self._settings.tokenize, data)
+            facts = facts._replace(prompt_tokens=exact)
+        return facts
+
+    async def _apply(self, decision: Decision, hold: Hold, facts: RequestFacts, data: dict[str, Any]) -> dict[str, Any]:
+        said: list[str] = []
+        if decision.delay_s:
+            said.append(f"delayed_s={decision.delay_s:g}")
+            await asyncio.sleep(decision.delay_s)
+        if decision.max_output_tokens is not None:
+            data[output_field(data, "")] = decision.max_output_tokens
+            said.append(f"max_output_tokens={decision.max_output_tokens}")
+        if decision.truncate_to_tokens is not None:
+            left = decision.truncate_to_tokens - self._settings.template_allowance_tokens
+            if not truncate(data, left):
+                self.guard.trouble("a prompt could not be cut to its limit and was passed whole")
+            said.append(f"truncated_to={decision.truncate_to_tokens}")
+        if decision.reroute_to:
+            data["model"] = decision.reroute_to
+            said.append(f"rerouted_to={decision.reroute_to}")
+        self._remember(data, _Call(hold, "; ".join(said), _policy_json(decision, self.guard, facts)))
+        return data
+
+    def _remember(self, data: Mapping[str, Any], call: _Call) -> None:
+        call_id = str(data.get("litellm_call_id") or "")
+        if not call_id:
+            self.guard.meters.settle(call.hold, 0, self.guard.now_s())
+            return
+        with self._lock:
+            self._calls[call_id] = call
+            old = self._calls.popitem(last=False)[1] if len(self._calls) > MAX_CALLS else None
+        if old is not None:
+            self.guard.meters.settle(old.hold, 0, self.guard.now_s())
+
+    async def async_post_call_response_headers_hook(self, data: dict[str, Any], *_: Any, **__: Any) -> dict[str, str] | None:
+        """Tell the client what was done to its request."""
+        call = self._calls.get(str(data.get("litellm_call_id") or ""))
+        return {"x-tokenfuse-policy": call.note} if call is not None and call.note else None
+
+    async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        self._log(kwargs)
+
+    async def async_log_failure_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        self._log(kwargs)
+
+    def _log(self, kwargs: Any) -> None:
+        """Hand the payload to the sender and free what the call held."""
+        payload = kwargs.get("standard_logging_object")
+        if not isinstance(payload, dict):
+            self.guard.counts.add("dropped")
+            self.guard.trouble("LiteLLM logged a call without a standard logging payload")
+            return
+        with self._lock:
+            call = self._calls.pop(str(payload.get("litellm_call_id") or ""), None)
+        if call is not None:
+            self.guard.meters.settle(call.hold, int(payload.get("total_tokens") or 0), self.guard.now_s())
+        if self._settings.usage and self._settings.url:
+            found = {name: value for name, value in payload.items() if name not in TEXTS}
+            if call is not None and call.policy is not None:
+                found["tokenfuse_policy"] = call.policy
+            self.start()
+            self.sender.offer(found)
+
+    def stop(self) -> None:
+        """Send or keep what is left."""
+        self.sender.stop()
+        self._fetcher.stop()
+
+
+def _policy_json(decision: Decision, guard: Guard, facts: RequestFacts) -> dict[str, Any] | None:
+    """What the usage record's ``policy`` says: the first acting entry's breaker, the policy's version, what was done."""
+    acted = next(((entry, what) for entry, what in decision.notes if not what.startswith("would_")), None)
+    if acted is None or guard.policy is None:
+        return None
+    entry, what = acted
+    before = facts.prompt_tokens if facts.prompt_tokens is not None else facts.prompt_tokens_at_most
+    return {"breaker": entry.breaker, "version": guard.policy.version, "action": what, "prompt_tokens_before": before}
+
+
+_HANDLERS: dict[str, GuardHandler] = {}
+
+
+def __getattr__(name: str) -> Any:
+    """``handler``: made when LiteLLM asks for it, from the environment."""
+    if name != "handler":
+        raise AttributeError(name)
+    if name not in _HANDLERS:
+        _HANDLERS[name] = GuardHandler()
+    return _HANDLERS[name]

@@ -1,0 +1,99 @@
+"""Limits that look at more than one request: tokens a minute, and long prompts running at once. Counted in this process."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from tokenfuse_guard.entries import Entry, Match, Refusal, RequestFacts, refusal
+
+BYTES_PER_TOKEN = 4
+"""Only to tell long prompts from short ones where nobody tokenised: a bound in bytes over-counts about this much."""
+
+
+class Hold(NamedTuple):
+    """What a running request occupies until ``Meters.settle``."""
+
+    rates: tuple[Entry, ...] = ()
+    longs: tuple[Entry, ...] = ()
+
+
+NO_HOLD = Hold()
+
+
+class Admission(NamedTuple):
+    """The first refusal of an acting entry, what is held, and (entry, what) to be counted."""
+
+    refusal: Refusal | None
+    hold: Hold
+    notes: tuple[tuple[Entry, str], ...]
+
+
+class Meters:
+    """Token buckets and running counts by entry. A bucket refills evenly over a minute and may be overdrawn: the request that
+    crosses it has passed, the next one waits until it is refilled."""
+
+    def __init__(self, long_prompt_tokens: int) -> None:
+        self._long_prompt_tokens = long_prompt_tokens
+        self._levels: dict[str, tuple[float, float]] = {}
+        self._running: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def admit(self, match: Match, facts: RequestFacts, now_s: float) -> Admission:
+        """Try to let a request in."""
+        rates: list[Entry] = []
+        longs: list[Entry] = []
+        notes: list[tuple[Entry, str]] = []
+        first: Refusal | None = None
+        long = self._is_long(facts)
+        with self._lock:
+            for entry in match.entries:
+                wrong = self._wrong(entry, long, now_s)
+                if wrong is not None:
+                    notes.append((entry, "refused" if entry.acts else "would_refuse"))
+                    first = first or (wrong if entry.acts else None)
+                if "tokens_per_min" in entry.limits:
+                    rates.append(entry)
+                if long and "max_concurrent_long" in entry.limits:
+                    longs.append(entry)
+            if first is not None:
+                return Admission(first, NO_HOLD, tuple(notes))
+            for entry in longs:
+                self._running[entry.id] = self._running.get(entry.id, 0) + 1
+        return Admission(None, Hold(tuple(rates), tuple(longs)), tuple(notes))
+
+    def settle(self, hold: Hold, tokens: int, now_s: float) -> None:
+        """A request has ended: charge its tokens and free its place."""
+        with self._lock:
+            for entry in hold.rates:
+                self._levels[entry.id] = (self._level(entry, now_s) - tokens, now_s)
+            for entry in hold.longs:
+                left = self._running.get(entry.id, 0) - 1
+                if left > 0:
+                    self._running[entry.id] = left
+                else:
+                    self._running.pop(entry.id, None)
+
+    def _is_long(self, facts: RequestFacts) -> bool:
+        if facts.prompt_tokens is not None:
+            return facts.prompt_tokens > self._long_prompt_tokens
+        at_most = facts.prompt_tokens_at_most
+        return at_most is None or at_most // BYTES_PER_TOKEN > self._long_prompt_tokens
+
+    def _level(self, entry: Entry, now_s: float) -> float:
+        cap = float(entry.limits["tokens_per_min"])
+        level, at_s = self._levels.get(entry.id, (cap, now_s))
+        return min(cap, level + cap * max(0.0, now_s - at_s) / 60.0)
+
+    def _wrong(self, entry: Entry, long: bool, now_s: float) -> Refusal | None:
+        rate = entry.limits.get("tokens_per_min")
+        if rate is not None:
+            level = self._level(entry, now_s)
+            if level <= 0:
+                wait_s = int(60 * (1 - level) / rate) + 1 if rate else 60
+                said = f"over the limit tokens_per_min={rate}"
+                return refusal("tokens_per_min", entry, said)._replace(retry_after_s=min(wait_s, 3600))
+        most = entry.limits.get("max_concurrent_long")
+        if most is not None and long and self._running.get(entry.id, 0) >= most:
+            return refusal("too_many_long_prompts", entry, f"over the limit max_concurrent_long={most}", param="messages")
+        return None
