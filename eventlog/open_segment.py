@@ -23,74 +23,75 @@ from eventlog.repair import discard, publish
 
 @dataclass(slots=True)
 class _File:
-    """An open file with the end of what was written and the end of what is known durable."""
+    """An open file and the end of what was written to it."""
 
     handle: int
-    written_bytes: int = 0
-    durable_bytes: int = 0
+    end_bytes: int = 0
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            done = os.pwrite(self.handle, view, self.written_bytes)
-            self.written_bytes += done
+            done = os.pwrite(self.handle, view, self.end_bytes)
+            self.end_bytes += done
             view = view[done:]
 
-    def sync(self) -> None:
-        if self.written_bytes != self.durable_bytes:
-            os.fdatasync(self.handle)
-
-    def restore(self) -> None:
-        os.ftruncate(self.handle, self.durable_bytes)
+    def cut(self, end_bytes: int) -> None:
+        os.ftruncate(self.handle, end_bytes)
         os.fsync(self.handle)
-        self.written_bytes = self.durable_bytes
+        self.end_bytes = end_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Durable:
+    """What is known to be on disk. One value, so that an interrupt never leaves bytes and lines of different moments."""
+
+    ends_bytes: tuple[int, ...]
+    lines: int = 0
 
 
 @dataclass(slots=True)
 class OpenSegment:
-    """Not thread-safe: its topic's writer lock guards it. Every method may raise OSError and may then be called again."""
+    """Not thread-safe: its topic's writer lock guards it. Every method may raise OSError and may then be called again.
+
+    ``files`` are the lines and, for topics that keep them, the full records.
+    """
 
     folder: Path
     topic: str
     epoch: str
     name: str
     epoch_lock: int
-    csv: _File
-    full: _File | None
+    files: tuple[_File, ...]
+    durable: _Durable
     opened_at_s: float = field(default_factory=time.monotonic)
     written_lines: int = 0
-    durable_lines: int = 0
     is_closing: bool = False
     is_torn: bool = False
 
     @property
     def size_bytes(self) -> int:
-        return max(self.csv.written_bytes, self.full.written_bytes if self.full else 0)
+        return max(file.end_bytes for file in self.files)
 
     def write(self, csv: bytes, full: bytes, lines: int) -> int:
         """Add whole lines; returns the number of the first. They count only after ``sync``."""
         first_line = self.written_lines
         self.is_torn = True
-        self.csv.write(csv)
-        if self.full is not None:
-            self.full.write(full)
+        for file, data in zip(self.files, (csv, full), strict=False):
+            file.write(data)
         self.written_lines += lines
         return first_line
 
     def sync(self) -> None:
-        files = self._files()
-        for file in files:
-            file.sync()
-        for file in files:
-            file.durable_bytes = file.written_bytes
-        self.durable_lines = self.written_lines
+        for file in self.files:
+            os.fdatasync(file.handle)
+        self.durable = _Durable(tuple(file.end_bytes for file in self.files), self.written_lines)
         self.is_torn = False
 
     def restore(self) -> None:
-        """Cut both files back to the last durable line."""
-        for file in self._files():
-            file.restore()
-        self.written_lines = self.durable_lines
+        """Cut the files back to the last durable line."""
+        for file, end_bytes in zip(self.files, self.durable.ends_bytes, strict=True):
+            file.cut(end_bytes)
+        self.written_lines = self.durable.lines
         self.is_torn = False
 
     def publish(self) -> SegmentFile | None:
@@ -99,16 +100,13 @@ class OpenSegment:
         if self.is_torn:
             self.restore()
         visible = None
-        if self.durable_lines:
-            visible = publish(self.folder, self.topic, self.epoch, self.name, self.durable_lines)
+        if self.durable.lines:
+            visible = publish(self.folder, self.topic, self.epoch, self.name, self.durable.lines)
         else:
             discard(self.folder, self.topic, self.epoch, self.name)
-        for handle in (*(file.handle for file in self._files()), self.epoch_lock):
+        for handle in (*(file.handle for file in self.files), self.epoch_lock):
             os.close(handle)
         return visible
-
-    def _files(self) -> tuple[_File, ...]:
-        return (self.csv,) if self.full is None else (self.full, self.csv)
 
 
 def open_segment(folder: Path, topic: str, writer: str) -> OpenSegment:
@@ -119,8 +117,8 @@ def open_segment(folder: Path, topic: str, writer: str) -> OpenSegment:
     except OSError:
         os.close(lock)
         raise
-    files = [_File(handle) for handle in handles]
-    return OpenSegment(folder, topic, epoch, name, lock, files[0], files[1] if len(files) > 1 else None)
+    files = tuple(_File(handle) for handle in handles)
+    return OpenSegment(folder, topic, epoch, name, lock, files, _Durable(tuple(0 for _ in files)))
 
 
 def _enter_epoch(folder: Path, topic: str) -> tuple[str, int]:

@@ -1,0 +1,91 @@
+"""Epochs: sealing waits for the last writer, writers move on at their next segment, a seal cut short is finished."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from spool_samples import ids, spool, until, usage_batch
+
+from core.errors import Unavailable
+from eventlog.manifest import current_epoch, epochs, is_sealed, seal_epoch, segments
+
+
+def test_a_topic_starts_with_the_first_epoch(tmp_path: Path) -> None:
+    assert epochs(tmp_path, "usage") == []
+    assert current_epoch(tmp_path, "usage") == "000001"
+    assert epochs(tmp_path, "usage") == ["000001"]
+    assert not is_sealed(tmp_path, "usage", "000001")
+
+
+def test_sealing_waits_for_the_slow_writer_and_later_lines_go_to_the_next_epoch(tmp_path: Path) -> None:
+    log = spool(tmp_path)
+    log.append("usage", usage_batch("r1"))
+    sealing = threading.Thread(target=seal_epoch, args=(tmp_path, "usage"))
+    sealing.start()
+    until(lambda: epochs(tmp_path, "usage") == ["000001", "000002"])
+    log.append("usage", usage_batch("r2"))
+    assert not is_sealed(tmp_path, "usage", "000001"), "the writer still has its segment open there"
+    log.flush()
+    sealing.join()
+    assert is_sealed(tmp_path, "usage", "000001")
+    log.append("usage", usage_batch("r3"))
+    log.flush()
+    assert [file.lines for file in segments(tmp_path, "usage", "000001")] == [2]
+    assert [file.lines for file in segments(tmp_path, "usage", "000002")] == [1]
+    assert ids(log) == ["r1", "r2", "r3"]
+    log.close()
+
+
+def test_a_seal_that_waits_too_long_says_so_and_the_next_call_finishes_it(tmp_path: Path) -> None:
+    log = spool(tmp_path)
+    log.append("usage", usage_batch("r1"))
+    with pytest.raises(Unavailable, match="last writer"):
+        seal_epoch(tmp_path, "usage", timeout_s=0.05)
+    assert epochs(tmp_path, "usage") == ["000001", "000002"]
+    log.close()
+    assert seal_epoch(tmp_path, "usage") == "000002"
+    assert is_sealed(tmp_path, "usage", "000001")
+    assert not is_sealed(tmp_path, "usage", "000002")
+
+
+def test_sealing_publishes_what_a_dead_writer_left_first(tmp_path: Path) -> None:
+    log = spool(tmp_path / "live")
+    log.append("usage", usage_batch("r1"))
+    shutil.copytree(tmp_path / "live", tmp_path / "image")
+    log.close()
+    seal_epoch(tmp_path / "image", "usage")
+    assert [file.lines for file in segments(tmp_path / "image", "usage", "000001")] == [1]
+
+
+def test_under_load_each_seal_is_clean_and_no_line_is_lost(tmp_path: Path) -> None:
+    log = spool(tmp_path, age_s=0.02)
+    stop = threading.Event()
+    acked: list[list[str]] = [[], []]
+
+    def send(sender: int) -> None:
+        while not stop.is_set():
+            name = f"{sender}.{len(acked[sender])}"
+            log.append("usage", usage_batch(name))
+            acked[sender].append(name)
+
+    threads = [threading.Thread(target=send, args=(sender,)) for sender in range(2)]
+    for thread in threads:
+        thread.start()
+    at_seal = []
+    for turn in range(4):
+        until(lambda turn=turn: len(acked[0]) > 10 * (turn + 1))  # type: ignore[misc]
+        old = current_epoch(tmp_path, "usage")
+        seal_epoch(tmp_path, "usage")
+        at_seal.append((old, segments(tmp_path, "usage", old)))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    log.close()
+    for old, files in at_seal:
+        assert segments(tmp_path, "usage", old) == files, "nothing came after the seal"
+    log = spool(tmp_path)
+    assert sorted(ids(log)) == sorted(acked[0] + acked[1])
+    log.close()
