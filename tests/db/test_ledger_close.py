@@ -145,7 +145,8 @@ def test_day_sums_follow_the_newest_version(priced: Engine) -> None:
         use(connection, T0 + timedelta(minutes=1), team="late")
     close_due(priced, LATER)
     with priced.connect() as connection:
-        day = {(r.team, r.kind): r.cost for r in connection.execute(text("SELECT team, kind, cost FROM ledger_day WHERE cost <> 0"))}
+        found = connection.execute(text("SELECT team, kind, cost FROM ledger_day WHERE cost <> 0"))
+        day = {(row.team, row.kind): row.cost for row in found}
         lines = {(r["team"], r["kind"]): r["cost"] for r in ledger_rows(connection, ("team", "kind"), WINDOW) if r["cost"]}
     assert day == lines
 

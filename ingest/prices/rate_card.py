@@ -1,0 +1,177 @@
+"""A rate card in YAML -> rates. Every fault is named by file, line and field; numbers are read as text, never through a float."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal, DecimalException
+from importlib.resources import files
+from pathlib import Path
+from typing import cast
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from core.errors import BadInput
+from core.money import Money
+from core.rates import ChargeBasis, Rate, RateKind, check_price
+
+MAX_BYTES = 4_000_000
+CARD_FIELDS = frozenset({"version", "label", "currency", "charge_basis", "source", "rates"})
+RATE_FIELDS = frozenset({"kind", "sku", "price", "currency", "charge_basis", "source", "valid_from", "valid_to", "confirmed"})
+
+
+@dataclass(frozen=True, slots=True)
+class RateCard:
+    label: str
+    rates: tuple[Rate, ...]
+
+
+def read_rate_card(path: Path) -> RateCard:
+    """Read a card from a file. Raises BadInput "FILE:LINE: field: …"."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise BadInput(f"rate card is larger than {MAX_BYTES} bytes", where=str(path))
+        body = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", where=str(path), hint="name a YAML rate card") from error
+    return parse_rate_card(body, path.name)
+
+
+def default_rate_card() -> RateCard:
+    """The card that ships: dated on-demand list prices, labelled "list price, bill pending"."""
+    return parse_rate_card((files("ingest.prices") / "default_rates.yaml").read_bytes(), "default_rates.yaml")
+
+
+def parse_rate_card(body: bytes, name: str = "rate card") -> RateCard:
+    """Parse YAML bytes.
+
+    Top: ``version: 1``, ``label``, and defaults for ``currency``, ``charge_basis``, ``source``; ``rates`` is a list of
+    {kind gpu_hour|node_hour|kwh|egress_gb, sku (or a list of names for it), price, valid_from, valid_to?, currency?,
+    charge_basis?, source?, confirmed?}. Times need a zone; a date alone means its midnight UTC. A price outside
+    ``core.rates.BOUNDS_USD`` needs ``confirmed: true``. The label is put before each source.
+    """
+    card = _fields(_compose(body, name), name, "rate card", CARD_FIELDS)
+    version = card.get("version")
+    if version is None or _text(version, name, "version") != "1":
+        raise BadInput("must be 1", where=name if version is None else _at(version, name), field="version")
+    label = _text(card["label"], name, "label") if "label" in card else ""
+    listed = card.get("rates")
+    if not isinstance(listed, SequenceNode) or not listed.value:
+        raise BadInput(
+            "must be a list with at least one rate", where=name if listed is None else _at(listed, name), field="rates"
+        )
+    rates: list[Rate] = []
+    for node in listed.value:
+        rates += _rates(node, card, label, name)
+    return RateCard(label, tuple(rates))
+
+
+def _compose(body: bytes, name: str) -> Node:
+    try:
+        node = yaml.compose(body.decode("utf-8-sig"), Loader=yaml.SafeLoader)
+    except UnicodeDecodeError as error:
+        raise BadInput("is not UTF-8 text", where=name) from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise BadInput(f"is not YAML: {error.problem}", where=f"{name}:{line}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise BadInput("is not YAML", where=name) from error
+    if node is None:
+        raise BadInput("is empty", where=name, hint="see ingest/prices/default_rates.yaml for the form")
+    return node
+
+
+def _fields(node: Node, name: str, what: str, allowed: frozenset[str]) -> dict[str, Node]:
+    if not isinstance(node, MappingNode):
+        raise BadInput(f"{what} must be a mapping of names to values", where=_at(node, name))
+    found: dict[str, Node] = {}
+    for key, value in node.value:
+        field = _text(key, name, what)
+        if field not in allowed:
+            raise BadInput("unknown field", where=_at(key, name), field=field, hint=f"use {', '.join(sorted(allowed))}")
+        if field in found:
+            raise BadInput("is given twice", where=_at(key, name), field=field)
+        found[field] = value
+    return found
+
+
+def _rates(node: Node, card: Mapping[str, Node], label: str, name: str) -> list[Rate]:
+    fields = _fields(node, name, "rate", RATE_FIELDS)
+    given = {**{k: v for k, v in card.items() if k in RATE_FIELDS}, **fields}
+    for field in ("kind", "sku", "price", "valid_from", "currency", "charge_basis", "source"):
+        if field not in given:
+            raise BadInput("is missing", where=_at(node, name), field=field)
+    confirmed = _confirmed(fields.get("confirmed"), name)
+    source = _text(given["source"], name, "source")
+    sku = fields["sku"] if "sku" in fields else given["sku"]
+    names = sku.value if isinstance(sku, SequenceNode) else [sku]
+    try:
+        rates = [
+            Rate(
+                cast(RateKind, _text(given["kind"], name, "kind")),
+                _text(each, name, "sku"),
+                Money(_decimal(given["price"], name), _text(given["currency"], name, "currency")),
+                cast(ChargeBasis, _text(given["charge_basis"], name, "charge_basis")),
+                f"{label}: {source}" if label else source,
+                _time(given["valid_from"], name, "valid_from"),
+                _time(given["valid_to"], name, "valid_to") if "valid_to" in given else None,
+            )
+            for each in names
+        ]
+        for rate in rates:
+            check_price(rate, confirmed=confirmed)
+    except BadInput as error:
+        if error.where:
+            raise
+        place = given.get(error.field, node)
+        raise BadInput(error.message, where=_at(place, name), field=error.field, value=error.value, hint=error.hint) from error
+    return rates
+
+
+def _confirmed(node: Node | None, name: str) -> bool:
+    if node is None:
+        return False
+    text = _text(node, name, "confirmed")
+    if text not in ("true", "false"):
+        raise BadInput("must be true or false", where=_at(node, name), field="confirmed", value=text)
+    return text == "true"
+
+
+def _text(node: Node, name: str, field: str) -> str:
+    if not isinstance(node, ScalarNode) or node.tag == "tag:yaml.org,2002:null":
+        raise BadInput("must be one value", where=_at(node, name), field=field)
+    return str(node.value).strip()
+
+
+def _decimal(node: Node, name: str) -> Decimal:
+    text = _text(node, name, "price")
+    try:
+        value = Decimal(text)
+    except DecimalException as error:
+        raise BadInput("not a decimal number", where=_at(node, name), field="price", value=text, hint="write 1.006") from error
+    if not value.is_finite():
+        raise BadInput("must be finite", where=_at(node, name), field="price", value=text)
+    if -cast(int, value.as_tuple().exponent) > 12:
+        raise BadInput("has more than 12 decimals", where=_at(node, name), field="price", value=text)
+    return value
+
+
+def _time(node: Node, name: str, field: str) -> datetime:
+    text = _text(node, name, field)
+    try:
+        if len(text) == 10:
+            day = date.fromisoformat(text)
+            return datetime(day.year, day.month, day.day, tzinfo=UTC)
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        hint = "write 2026-11-30 or 2026-11-30T12:00:00Z"
+        raise BadInput("not a time", where=_at(node, name), field=field, value=text, hint=hint) from error
+    if at.tzinfo is None:
+        raise BadInput("time has no zone", where=_at(node, name), field=field, value=text, hint="add Z or an offset")
+    return at.astimezone(UTC)
+
+
+def _at(node: Node, name: str) -> str:
+    return f"{name}:{node.start_mark.line + 1}"
