@@ -1,4 +1,4 @@
-"""Many appenders, one fsync: whoever gets the disk commits everything that waits."""
+"""Many appenders, one fsync: one of them leads and commits everything that waits, then hands the lead to the next in line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import BadInput, DiskFull, TokenfuseError, Unavailable
@@ -20,7 +20,7 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SEGMENT_COLUMN_BYTES = 22
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """One append on its way to the disk; exactly one of ``ack`` and ``error`` is set when it is over."""
 
@@ -29,6 +29,8 @@ class _Waiting:
     lines: int
     ack: Ack | None = None
     error: TokenfuseError | None = None
+    is_leader: bool = False
+    is_called: threading.Event = field(default_factory=threading.Event)
 
     @property
     def size_bytes(self) -> int:
@@ -54,19 +56,50 @@ class TopicWriter:
         self._segment_bytes, self._segment_age_s, self._retry_after_s = segment_bytes, segment_age_s, retry_after_s
         self._check_space, self._on_open = check_space, on_open
         self._disk = threading.Lock()
+        self._queue = threading.Lock()
         self._waiting: deque[_Waiting] = deque()
+        self._has_leader = False
         self._segment: OpenSegment | None = None
         self._is_closed = False
 
     def append(self, batch: LogBatch) -> Ack:
         mine = self._encode(batch)
-        self._waiting.append(mine)
-        with self._disk:
-            if mine.ack is None and mine.error is None:
-                self._commit()
+        self._join(mine)
+        if mine.is_leader:
+            try:
+                with self._disk:
+                    self._commit()
+            finally:
+                self._leave(mine)
         if mine.ack is None:
-            raise mine.error or Unavailable("The event log did not take the batch.")
+            raise mine.error or Unavailable(f"{self._folder / self._topic}: the batch was interrupted.", hint="Send it again.")
         return mine.ack
+
+    def _join(self, mine: _Waiting) -> None:
+        """Queue up; returns when the entry leads or is over."""
+        with self._queue:
+            self._waiting.append(mine)
+            mine.is_leader, self._has_leader = not self._has_leader, True
+        try:
+            if not mine.is_leader:
+                mine.is_called.wait()
+        except BaseException:  # Ctrl-C while waiting: the lead must not die with this thread
+            self._leave(mine)
+            raise
+
+    def _leave(self, mine: _Waiting) -> None:
+        with self._queue:
+            with suppress(ValueError):
+                self._waiting.remove(mine)
+            if mine.is_leader:
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Holding the queue: the first in it leads next."""
+        self._has_leader = bool(self._waiting)
+        if self._waiting:
+            self._waiting[0].is_leader = True
+            self._waiting[0].is_called.set()
 
     def due_in_s(self) -> float | None:
         """Seconds until the open segment must be rolled; None if none is open."""
@@ -112,9 +145,9 @@ class TopicWriter:
             full.decode()
         except UnicodeDecodeError as error:
             raise BadInput("is not UTF-8", field="records", hint="encode JSON as UTF-8") from error
-        for field, data in (("lines", csv), ("records", full)):
+        for name, data in (("lines", csv), ("records", full)):
             if data.count(b"\n") != count - 1 or b"\r" in data or b"\0" in data:
-                raise BadInput("holds a line break or NUL", field=field, hint="encode each entry as one line")
+                raise BadInput("holds a line break or NUL", field=name, hint="encode each entry as one line")
         waiting = _Waiting(csv + b"\n", full + b"\n" if self._topic in FULL_TOPICS else b"", count)
         if waiting.size_bytes > self._segment_bytes:
             hint = f"A segment holds {self._segment_bytes} bytes: append smaller batches."
@@ -123,7 +156,9 @@ class TopicWriter:
 
     def _commit(self) -> None:
         """Write and sync everything that waits. Afterwards each entry has its ack or its error."""
-        group = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        with self._queue:
+            group = list(self._waiting)
+            self._waiting.clear()
         try:
             self._require_open()
             self._check_space(sum(len(one.csv) + len(one.full) + one.lines * _SEGMENT_COLUMN_BYTES for one in group))
@@ -135,6 +170,9 @@ class TopicWriter:
             self._fail(group, self._as_error(error))
             with suppress(OSError):
                 self._restore()
+        finally:
+            for one in group:
+                one.is_called.set()
 
     def _write_group(self, group: list[_Waiting]) -> None:
         written: list[tuple[_Waiting, Ack]] = []

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from spool_samples import ids, spool, usage_batch
+from spool_samples import ids, spool, until, usage_batch
 
 from core.errors import DiskFull, Unavailable
 from eventlog.spool import DiskSpace, SpoolLog, SpoolSettings
@@ -169,4 +171,60 @@ def test_a_segment_that_cannot_be_opened_leaves_no_trace(tmp_path: Path, monkeyp
     log.append("usage", usage_batch("r1"))
     log.flush()
     assert ids(log) == ["r1"]
+    log.close()
+
+
+def test_a_keyboard_interrupt_in_the_middle_of_a_commit_keeps_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    log = spool(tmp_path)
+    log.append("usage", usage_batch("r1"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            log.append("usage", usage_batch("lost"))
+    log.append("usage", usage_batch("r2"))
+    log.flush()
+    assert ids(log) == ["r1", "r2"]
+    log.close()
+
+
+def test_a_keyboard_interrupt_while_waiting_in_line_leaves_the_others_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_syncing, go_on = threading.Event(), threading.Event()
+    real = os.fdatasync
+
+    def slow(handle: int) -> None:
+        is_syncing.set()
+        go_on.wait()
+        real(handle)
+
+    log = spool(tmp_path)
+    monkeypatch.setattr(os, "fdatasync", slow)
+    line = log._writers["usage"]._waiting
+    first = threading.Thread(target=log.append, args=("usage", usage_batch("r1")))
+    last = threading.Thread(target=log.append, args=("usage", usage_batch("r2")))
+
+    def interrupt_the_main_thread() -> None:
+        until(lambda: len(line) == 1)
+        last.start()
+        until(lambda: len(line) == 2)
+        os.kill(os.getpid(), signal.SIGINT)
+        until(lambda: len(line) == 1)
+        go_on.set()
+
+    first.start()
+    is_syncing.wait()
+    stranger = threading.Thread(target=interrupt_the_main_thread)
+    stranger.start()
+    with pytest.raises(KeyboardInterrupt):
+        log.append("usage", usage_batch("given up"))
+    for thread in (stranger, first, last):
+        thread.join()
+    log.flush()
+    assert ids(log) == ["r1", "r2"]
     log.close()
