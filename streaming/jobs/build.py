@@ -1,0 +1,117 @@
+"""Builds the Flink job of a plan: sources, engine fold, sinks. A JVM numbers operators on, so one process builds one job."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyflink.common import Configuration, Duration, Types, WatermarkStrategy
+from pyflink.datastream import DataStream, StreamExecutionEnvironment
+from pyflink.datastream.connectors.file_system import FileSource
+from pyflink.datastream.formats.csv import CsvReaderFormat, CsvSchema
+from pyflink.table import DataTypes, Schema, StreamTableEnvironment
+
+from streaming.jobs.engine import ENGINE_CHANGE, ENGINE_LINES, FoldEngine
+from streaming.plan import Columns, Plan
+from streaming.settings import StreamSettings
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolders:
+    """Where this run reads and writes. ``usage`` and ``engine`` are the epoch folders; ``restore`` a checkpoint folder or ''."""
+
+    usage: Path
+    engine: Path
+    checkpoints: Path
+    deltas: Path
+    restore: str = ""
+    new_sources: bool = False
+    """True when an epoch began: the sources start afresh and the old sources' state is left behind on purpose."""
+
+
+def configuration(plan: Plan, settings: StreamSettings, folders: JobFolders, web_port: int) -> Configuration:
+    """Every Flink option this job sets."""
+    options = {
+        "python.executable": settings.python,
+        "python.client.executable": settings.python,
+        "python.pythonpath": ":".join(path for path in sys.path if path),
+        "parallelism.default": settings.parallelism,
+        "pipeline.max-parallelism": plan.max_parallelism,
+        "pipeline.object-reuse": "true",
+        "rest.port": web_port,
+        "rest.bind-port": web_port,
+        "rest.bind-address": "127.0.0.1",
+        "rest.address": "127.0.0.1",
+        "execution.checkpointing.interval": f"{settings.checkpoint_ms} ms",
+        "execution.checkpointing.mode": "EXACTLY_ONCE",
+        "execution.checkpointing.dir": folders.checkpoints.as_uri(),
+        "execution.checkpointing.num-retained": 2,
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        "execution.checkpointing.incremental": "true",
+        "execution.checkpointing.tolerable-failed-checkpoints": 3,
+        "state.backend.type": settings.state_backend,
+        "state.backend.rocksdb.memory.managed": "true",
+        "taskmanager.memory.managed.size": "512 mb",
+        "taskmanager.memory.network.max": "128 mb",
+        "table.exec.state.ttl": f"{plan.state_ttl_ms} ms",
+        "table.exec.uid.generation": "ALWAYS",
+        "table.local-time-zone": "UTC",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": 3,
+        "restart-strategy.fixed-delay.delay": "1 s",
+    }
+    if folders.restore:
+        options["execution.state-recovery.path"] = folders.restore
+        options["execution.state-recovery.ignore-unclaimed-state"] = str(folders.new_sources).lower()
+    found = Configuration()
+    for name, value in options.items():
+        found.set_string(name, str(value))
+    return found
+
+
+def build(plan: Plan, settings: StreamSettings, folders: JobFolders, web_port: int) -> Any:
+    """The whole job as one statement set; ``execute()`` starts it."""
+    env = StreamExecutionEnvironment.get_execution_environment(configuration(plan, settings, folders, web_port))
+    tables = StreamTableEnvironment.create(env)
+    _register(tables, "usage_log", _source(env, "usage", folders.usage, plan.usage_columns, settings), plan.usage_columns)
+    _register(tables, "engine_log", _source(env, "engine", folders.engine, plan.engine_columns, settings), plan.engine_columns)
+    lines = tables.to_data_stream(tables.sql_query(ENGINE_LINES))
+    changes = lines.key_by(lambda row: row[0], key_type=Types.STRING()).process(FoldEngine(), output_type=ENGINE_CHANGE)
+    changes.uid("engine-fold").name("engine fold")
+    tables.create_temporary_view("engine_change", tables.from_data_stream(changes))
+    for kind, columns in plan.deltas.items():
+        tables.execute_sql(sink_sql(kind, columns, folders.deltas))
+    for view in plan.views:
+        tables.execute_sql(view)
+    statements = tables.create_statement_set()
+    for insert in plan.inserts:
+        statements.add_insert_sql(insert)
+    return statements
+
+
+def sink_sql(kind: str, columns: Columns, deltas: Path) -> str:
+    """A CSV folder whose files appear, whole, with the checkpoint that completes them."""
+    declared = ", ".join(f"`{name}` {sql_type}" for name, sql_type in columns)
+    return f"""CREATE TEMPORARY TABLE {kind}_delta ({declared}) WITH (
+  'connector' = 'filesystem', 'path' = '{(deltas / kind).as_uri()}', 'format' = 'csv')"""
+
+
+def _source(env: StreamExecutionEnvironment, topic: str, folder: Path, columns: Columns, settings: StreamSettings) -> DataStream:
+    builder = CsvSchema.builder()
+    for name, sql_type in columns:
+        is_number = sql_type == "BIGINT"
+        builder = builder.add_number_column(name, DataTypes.BIGINT()) if is_number else builder.add_string_column(name)
+    schema = builder.set_quote_char('"').build()
+    source = FileSource.for_record_stream_format(CsvReaderFormat.for_schema(schema), folder.as_uri())
+    source = source.monitor_continuously(Duration.of_millis(settings.discovery_ms)).build()
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), f"{topic} log")
+    return stream.uid(f"{topic}-source-{folder.name}")
+
+
+def _register(tables: StreamTableEnvironment, name: str, stream: DataStream, columns: Columns) -> None:
+    schema = Schema.new_builder()
+    for column, sql_type in columns:
+        schema = schema.column(column, sql_type)
+    tables.create_temporary_view(name, stream, schema.column_by_expression("pt", "PROCTIME()").build())

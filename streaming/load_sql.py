@@ -1,0 +1,81 @@
+"""The SQL that adds one staged delta kind to its rollups. Staging columns are ``streaming.plan.DELTAS[kind]``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from models.tables_usage import ENGINE_MEASURES, USAGE_KEYS, USAGE_MEASURES
+from streaming.jobs.usage_sql import LENGTH_KEYS
+from streaming.plan import DELTAS, ENGINE_DIMENSIONS
+
+_PG_TYPES = {"BIGINT": "bigint", "INT": "int", "STRING": "text"}
+_EPOCH = "timestamptz '1970-01-01 00:00:00+00' + {ms} * interval '1 millisecond'"
+
+
+@dataclass(frozen=True, slots=True)
+class Rollup:
+    """One target table of a delta kind: ``time`` its time column, cut from ``time_ms`` to multiples of ``step_ms``."""
+
+    table: str
+    time: str
+    time_ms: str
+    step_ms: int
+    keys: tuple[str, ...]
+    measures: tuple[str, ...]
+
+
+ROLLUPS: dict[str, tuple[Rollup, ...]] = {
+    "usage": tuple(
+        Rollup(f"usage_{unit}", unit, "minute_ms", step_ms, USAGE_KEYS, USAGE_MEASURES)
+        for unit, step_ms in (("minute", 60_000), ("hour", 3_600_000), ("day", 86_400_000))
+    ),
+    "length": (
+        Rollup("usage_length_hour", "hour", "hour_ms", 3_600_000, (*LENGTH_KEYS, "kind", "bucket"), ("requests", "tokens")),
+    ),
+    "engine": (Rollup("engine_minute", "minute", "minute_ms", 60_000, ENGINE_DIMENSIONS, ENGINE_MEASURES),),
+}
+TIME_COLUMN = {"usage": "minute_ms", "length": "hour_ms", "engine": "minute_ms"}
+
+
+def staging(kind: str) -> str:
+    """A staging table of this transaction's own."""
+    columns = ", ".join(f"{name} {_PG_TYPES[sql_type]} NOT NULL" for name, sql_type in DELTAS[kind])
+    return f"CREATE TEMPORARY TABLE stage_{kind} ({columns}) ON COMMIT DROP"
+
+
+def copy_in(kind: str) -> str:
+    names = ", ".join(name for name, _ in DELTAS[kind])
+    texts = ", ".join(name for name, sql_type in DELTAS[kind] if sql_type == "STRING")
+    return f"COPY stage_{kind} ({names}) FROM STDIN (FORMAT csv, FORCE_NOT_NULL ({texts}), ENCODING 'UTF8')"
+
+
+def months(kind: str) -> str:
+    """The first instant of every month the staged rows touch."""
+    at = _EPOCH.format(ms=TIME_COLUMN[kind])
+    return f"SELECT DISTINCT date_trunc('month', {at}, 'UTC') FROM stage_{kind}"
+
+
+def add(kind: str, rollup: Rollup) -> str:
+    """Sum the staged rows by key and add them; keys are taken in one order everywhere, so two loaders cannot deadlock."""
+    keys = ", ".join(rollup.keys)
+    at = _EPOCH.format(ms=f"({rollup.time_ms} / {rollup.step_ms} * {rollup.step_ms})")
+    sums = ", ".join(f"sum({name})::bigint" for name in rollup.measures)
+    more = ", ".join(f"{name} = t.{name} + excluded.{name}" for name in rollup.measures)
+    return f"""INSERT INTO {rollup.table} AS t ({rollup.time}, {keys}, {", ".join(rollup.measures)})
+SELECT {at} AS at, {keys}, {sums} FROM stage_{kind} GROUP BY at, {keys} ORDER BY at, {keys}
+ON CONFLICT ({rollup.time}, {keys}) DO UPDATE SET {more}"""
+
+
+def mark_dirty(kind: str) -> str:
+    """The ledger quanta (``core.windows.QUARTER_HOUR``) of the touched minutes, per deployment."""
+    quarter = _EPOCH.format(ms="(minute_ms / 900000 * 900000)")
+    return f"""INSERT INTO dirty_window (cluster, namespace, model_id, window_start, marked_at)
+SELECT DISTINCT cluster, namespace, model_id, {quarter} AS window_start, CAST(:now AS timestamptz) FROM stage_{kind}
+ORDER BY cluster, namespace, model_id, window_start
+ON CONFLICT (cluster, namespace, model_id, window_start) DO UPDATE SET marked_at = excluded.marked_at"""
+
+
+ADD_PROGRESS = """INSERT INTO segment_progress AS t (topic, segment, lines, updated_at)
+SELECT topic, segment, sum(lines)::bigint, CAST(:now AS timestamptz)
+FROM stage_progress GROUP BY topic, segment ORDER BY topic, segment
+ON CONFLICT (topic, segment) DO UPDATE SET lines = t.lines + excluded.lines, updated_at = excluded.updated_at"""

@@ -1,0 +1,128 @@
+"""Applies Flink's finished delta files to the rollups, each exactly once, and brings in quarantined records and data faults."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from core.errors import Unavailable
+from models.partitions import ensure_months
+from streaming import delta_files, load_sql
+from streaming.delta_files import DeltaFile
+
+POLL_S = 0.15
+BATCH_FILES = 64
+BATCH_BYTES = 32_000_000
+LOADER_LOCK = 7_360_702
+"""Advisory lock of one loading transaction: two loaders take turns."""
+
+log = structlog.get_logger("loader")
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """``deltas`` is DATA/deltas; ``now`` an aware UTC clock."""
+
+    engine: Engine
+    deltas: Path
+    now: Callable[[], datetime]
+
+    def run_once(self) -> int:
+        """Apply every finished file there is; returns how many were new. Raises Unavailable when the database is away."""
+        return sum(self._apply(kind, batch) for kind in delta_files.KINDS for batch in _batches(self.deltas, kind))
+
+    def run_forever(self, stop: threading.Event) -> None:
+        """Poll until ``stop`` is set; a lost database is waited for."""
+        while not stop.wait(POLL_S):
+            try:
+                self.run_once()
+            except Unavailable as error:
+                log.warning("loading waits for the database", reason=str(error))
+                stop.wait(error.retry_after_s)
+
+    def _apply(self, kind: str, batch: list[DeltaFile]) -> int:
+        """One transaction for the batch; when it fails on its content, each file alone, and the bad one is set aside."""
+        try:
+            new = apply_files(self.engine, kind, batch, self.now())
+        except OperationalError as error:
+            raise Unavailable(
+                f"the database did not take {batch[0].name}: {error.orig}", hint="run `tokenfuse doctor`"
+            ) from error
+        except DBAPIError as error:
+            if len(batch) > 1:
+                return sum(self._apply(kind, [file]) for file in batch)
+            self._set_aside(batch[0], error)
+            return 0
+        for file in batch:
+            delta_files.keep_applied(self.deltas, file)
+        return new
+
+    def _set_aside(self, file: DeltaFile, error: DBAPIError) -> None:
+        place = delta_files.set_aside(self.deltas, file)
+        reason = str(error.orig).splitlines()[0] if error.orig is not None else str(error)
+        log.error("delta file cannot be applied and is set aside", file=file.name, moved_to=str(place), reason=reason)
+
+
+def _batches(deltas: Path, kind: str) -> Iterable[list[DeltaFile]]:
+    batch: list[DeltaFile] = []
+    size = 0
+    for file in delta_files.finished(deltas, kind):
+        if batch and (len(batch) >= BATCH_FILES or size + file.size > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += file.size
+    if batch:
+        yield batch
+
+
+def apply_files(engine: Engine, kind: str, files: list[DeltaFile], now: datetime) -> int:
+    """Apply those of ``files`` that were never applied, in one transaction; returns their number."""
+    with engine.begin() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOADER_LOCK})
+        query = text("SELECT name FROM applied_file WHERE name = ANY(:names)")
+        known = set(connection.execute(query, {"names": [file.name for file in files]}).scalars())
+        new = [file for file in files if file.name not in known]
+        if new:
+            connection.execute(text(load_sql.staging(kind)))
+            counts = {file.name: _copy(connection, kind, file) for file in new}
+            _add(connection, kind, now)
+            _record(connection, kind, counts, now)
+            connection.execute(text("SELECT pg_notify('tokenfuse_loaded', :kind)"), {"kind": kind})
+    return len(new)
+
+
+def _copy(connection: Connection, kind: str, file: DeltaFile) -> int:
+    cursor = connection.connection.cursor()
+    try:
+        with cursor.copy(load_sql.copy_in(kind)) as copy:
+            copy.write(file.path.read_bytes())
+        return int(cursor.rowcount)
+    finally:
+        cursor.close()
+
+
+def _add(connection: Connection, kind: str, now: datetime) -> None:
+    if kind == "progress":
+        connection.execute(text(load_sql.ADD_PROGRESS), {"now": now})
+        return
+    rollups = load_sql.ROLLUPS[kind]
+    ensure_months(connection, connection.execute(text(load_sql.months(kind))).scalars(), tuple(r.table for r in rollups))
+    for rollup in rollups:
+        connection.execute(text(load_sql.add(kind, rollup)))
+    if kind in ("usage", "engine"):
+        connection.execute(text(load_sql.mark_dirty(kind)), {"now": now})
+
+
+def _record(connection: Connection, kind: str, counts: dict[str, int], now: datetime) -> None:
+    connection.execute(
+        text("INSERT INTO applied_file (name, kind, rows, applied_at) VALUES (:name, :kind, :rows, :now)"),
+        [{"name": name, "kind": kind, "rows": rows, "now": now} for name, rows in sorted(counts.items())],
+    )

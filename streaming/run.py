@@ -1,0 +1,163 @@
+"""The supervisor of the stream: one Flink job at a time, its loader, its epochs, and the way every line gets into the archive.
+
+Crash-only: a phase ends by killing the job's process group, and the next start recovers from the newest checkpoint.
+``python -m streaming.run SETTINGS.json [--until-idle]``.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import structlog
+from sqlalchemy import Engine
+
+from core.errors import TokenfuseError
+from models.database import open_engine
+from streaming import checkpoints
+from streaming.flink_rest import FlinkRest
+from streaming.jobs.main import write_spec
+from streaming.loader import Loader
+from streaming.phases import Phase, epoch_folder, next_phase
+from streaming.plan import current_plan
+from streaming.process import JobProcess, free_port, only_run, start_job
+from streaming.settings import StreamSettings
+from streaming.warmup import write_warmup
+from streaming.watch import Watch
+
+LOOK_S = 0.3
+MAX_FAILURES = 5
+"""Starts in a row that ended before the job completed a checkpoint; then a person must look."""
+
+log = structlog.get_logger("stream")
+Say = Callable[[str], None]
+
+
+def main(settings: StreamSettings, until_idle: bool, *, now: Callable[[], datetime], stop: threading.Event | None = None) -> int:
+    """Run until ``stop`` is set, or with ``until_idle`` until every line is read and applied; 0, or 1 when the job does not live.
+
+    Raises Conflict when another run holds the data folder or the log was partly read by a run whose checkpoints are gone.
+    """
+    stopping = stop or threading.Event()
+    engine = open_engine(settings.database_url)
+    with ExitStack() as stack:
+        stack.callback(engine.dispose)
+        stack.enter_context(only_run(settings.run))
+        if settings.load:
+            loader = Loader(engine, settings.deltas, now)
+            loader.run_once()
+            stack.enter_context(_in_background(loader))
+        return Supervisor(settings, engine, now, stopping).serve(until_idle)
+
+
+class _in_background:
+    """The loader's thread, ended with the block."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=loader.run_forever, args=(self._stop,), name="loader", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+class Supervisor:
+    """Starts phase after phase of the job (``streaming.phases``) and watches each."""
+
+    def __init__(self, settings: StreamSettings, engine: Engine, now: Callable[[], datetime], stop: threading.Event) -> None:
+        self._settings, self._engine, self._now, self._stop = settings, engine, now, stop
+        self._plan = current_plan(settings.dedupe_horizon_days)
+        self._failures = 0
+
+    def serve(self, until_idle: bool) -> int:
+        """See ``main``."""
+        watch = Watch(self._settings, self._engine, self._now, until_idle=until_idle)
+        if until_idle and watch.nothing_to_do():
+            return 0
+        while not self._stop.is_set():
+            phase = next_phase(self._settings, self._plan)
+            watch.check_start(phase)
+            outcome = self._run_phase(phase, watch)
+            if outcome == "idle":
+                return 0
+            if outcome == "died":
+                self._failures += 1
+                if self._failures >= MAX_FAILURES:
+                    log.error("the job does not stay up", starts=self._failures, output=str(self._output))
+                    return 1
+                self._stop.wait(min(2.0**self._failures, 30.0))
+        return 0
+
+    @property
+    def _output(self) -> Path:
+        return self._settings.run / "flink.log"
+
+    def _run_phase(self, phase: Phase, watch: Watch) -> str:
+        settings = self._settings
+        if phase.warms_up and not phase.restore:
+            horizon = self._now() - timedelta(days=settings.dedupe_horizon_days)
+            lines = write_warmup(
+                settings.data_dir, {t: e.removeprefix("warmup-") for t, e in phase.epochs.items()}, horizon.date()
+            )
+            log.info("a changed plan starts without state", warm_up_lines=lines, fingerprint=phase.plan.fingerprint)
+        run = checkpoints.start_run(settings.checkpoints, phase.plan, phase.epochs)
+        port = settings.web_port or free_port()
+        job = self._start(phase, run, port)
+        log.info("job starts", run=run.number, epochs=dict(phase.epochs), restore=phase.restore, web=f"http://127.0.0.1:{port}")
+        try:
+            return self._watch_phase(phase, run, job, FlinkRest(port), watch)
+        finally:
+            job.end()
+
+    def _start(self, phase: Phase, run: checkpoints.Run, port: int) -> JobProcess:
+        settings = self._settings
+        folders = {topic: epoch_folder(settings, topic, epoch) for topic, epoch in phase.epochs.items()}
+        for folder in (*folders.values(), settings.deltas):
+            folder.mkdir(parents=True, exist_ok=True)
+        places = {**folders, "checkpoints": run.folder, "deltas": settings.deltas}
+        spec = run.folder / "job.json"
+        write_spec(spec, phase.plan, settings, {**places, "restore": phase.restore, "new_sources": phase.new_sources}, port)
+        (settings.run / "flink.port").write_text(str(port))
+        return start_job([settings.python, "-m", "streaming.jobs.main", str(spec)], settings.run, self._output)
+
+    def _watch_phase(self, phase: Phase, run: checkpoints.Run, job: JobProcess, rest: FlinkRest, watch: Watch) -> str:
+        """Until the job dies ("died"), another phase is due ("next"), everything is read ("idle") or the stop ("stopped")."""
+        watch.begin(phase)
+        swept = False
+        while not self._stop.wait(LOOK_S):
+            if not job.alive:
+                return "died"
+            checkpoint = rest.last_checkpoint()
+            if checkpoint:
+                self._failures = 0
+                if not swept:
+                    checkpoints.sweep(self._settings.checkpoints, run.number)
+                    swept = True
+            if watch.look(checkpoint or 0):
+                return "idle"
+            if not next_phase(self._settings, self._plan).same_place(phase):
+                return "next"
+        return "stopped"
+
+
+def _from_command_line(arguments: list[str]) -> int:
+    settings = StreamSettings.from_json(Path(arguments[0]).read_text())
+    try:
+        return main(settings, "--until-idle" in arguments[1:], now=lambda: datetime.now(UTC))
+    except TokenfuseError as error:
+        log.error(str(error), code=error.code)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_from_command_line(sys.argv[1:]))
