@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from core.windows import Window, floor_time, require_utc
 
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+LONGEST = timedelta(days=3660)
 LOST_PLUS = re.compile(r" (\d{2}:?\d{2})$")
 MAX_NAME = 120
 NAME_PATTERN = r"^[^\x00-\x1f\x7f]*$"
@@ -37,33 +38,28 @@ def parse_time(text: str, field: str) -> datetime:
     return require_utc(at, field)
 
 
-def window_query(default: timedelta) -> Callable[..., Window]:
-    """A dependency that reads ``from`` and ``to``; left out, the window ends with the current minute and is ``default`` long."""
-
-    def read(
-        parts: PartsDep,
-        since: Annotated[
-            str | None,
-            Query(
-                alias="from", max_length=40, description="Start, included; RFC 3339 with offset.", json_schema_extra=TIME_SCHEMA
-            ),
-        ] = None,
-        until: Annotated[
-            str | None,
-            Query(alias="to", max_length=40, description="End, excluded; RFC 3339 with offset.", json_schema_extra=TIME_SCHEMA),
-        ] = None,
-    ) -> Window:
-        minute = timedelta(minutes=1)
-        end = parse_time(until, "to") if until else floor_time(parts.now(), minute) + minute
-        start = parse_time(since, "from") if since else end - default
-        if start >= end:
-            raise BadInput("must be after `from`", where="query", field="to", value=end.isoformat())
-        return Window(start, end)
-
-    return read
+From = Annotated[str | None, Query(alias="from", max_length=40, description="Start, included.", json_schema_extra=TIME_SCHEMA)]
+To = Annotated[str | None, Query(alias="to", max_length=40, description="End, excluded.", json_schema_extra=TIME_SCHEMA)]
 
 
-DayWindow = Annotated[Window, Depends(window_query(timedelta(days=1)))]
+def _day_window(parts: PartsDep, since: From = None, until: To = None) -> Window:
+    return parse_window(since, until, parts.now(), timedelta(days=1))
+
+
+def parse_window(since: str | None, until: str | None, now: datetime, default: timedelta) -> Window:
+    """``[from, to)``; what is left out makes a window of ``default`` that ends with the current minute."""
+    minute = timedelta(minutes=1)
+    end = parse_time(until, "to") if until else floor_time(now, minute) + minute
+    start = parse_time(since, "from") if since else end - default
+    if start >= end:
+        raise BadInput("must be after `from`", where="query", field="to", value=end.isoformat())
+    if end - start > LONGEST:
+        raise BadInput("the window is longer than 10 years", where="query", field="from", value=start.isoformat())
+    return Window(start, end)
+
+
+DayWindow = Annotated[Window, Depends(_day_window)]
+"""``from`` and ``to``; by default the day that ends with the current minute."""
 
 
 def parse_by(text: str | None, known: Collection[str], default: tuple[str, ...] = ()) -> tuple[str, ...]:

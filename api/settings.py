@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
+from core.breaker_values import BreakerPolicy
 from core.policy import SigningKey
 from core.windows import zone
 
@@ -38,6 +39,7 @@ class ApiSettings:
     failed_auth_per_minute: int = 30
     token_cache_s: float = 5.0
     metrics_cache_s: float = 5.0
+    breaker_policy: BreakerPolicy = field(default_factory=BreakerPolicy)
     dedupe_horizon: timedelta = timedelta(days=7)
     guard_keys: GuardKeys = field(default_factory=dict)
     guard_keys_file: Path | None = None

@@ -2,6 +2,18 @@
 
 from fastapi import APIRouter
 
-from api.routes import health, ingest, ledger, policy, trail
+from api.routes import breakers, budgets, health, ingest, ledger, overview, policy, trail, usage
 
-ROUTERS: tuple[APIRouter, ...] = (health.routes, ingest.routes, ledger.routes, trail.routes, policy.routes)
+ROUTERS: tuple[APIRouter, ...] = (
+    health.routes,
+    ingest.routes,
+    overview.routes,
+    usage.routes,
+    ledger.routes,
+    budgets.reads,
+    budgets.writes,
+    breakers.reads,
+    breakers.writes,
+    trail.routes,
+    policy.routes,
+)

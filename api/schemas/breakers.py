@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from api.schemas.types import AmountIn, Currency, Reason, ScopeText, Time
+from api.schemas.types import AmountIn, AmountOut, Currency, Reason, Time
 
 Phase = Literal["closed", "warned", "degraded", "open"]
 
@@ -22,6 +22,14 @@ class BreakerEventOut(BaseModel):
     detail: dict[str, Any]
 
 
+class TripOut(BaseModel):
+    period: str
+    period_end: Time
+    spend: AmountOut
+    cap: AmountOut
+    currency: str
+
+
 class BreakerOut(BaseModel):
     id: int
     scope: str
@@ -32,7 +40,10 @@ class BreakerOut(BaseModel):
     since: Time
     reason: str
     paused_until: Time | None
-    state: dict[str, Any]
+    refusing: bool = Field(description="Guards are told to refuse: open, enforced and not paused.")
+    held: bool = Field(description="The blast limit holds back a trip.")
+    presigned_by: str | None = Field(description="Who signed its re-close at the period's end beforehand.")
+    trip: TripOut | None = Field(description="What opened it.")
 
 
 class BreakersOut(BaseModel):
@@ -70,14 +81,13 @@ class AllowanceIn(_In):
 
 class ResetIn(_In):
     reason: Reason
-    allowance: AllowanceIn
+    allowance: AllowanceIn | None = Field(None, description="Left out, the reset is refused (422).")
 
 
 class PauseIn(_In):
-    """Every breaker (or the scope's) lets everything pass until then; break-glass from the centre."""
+    """Every breaker lets everything pass until then; break-glass from the centre."""
 
-    scope: ScopeText | None = Field(None, description="Left out: all.")
-    until: Time
+    until: Time | None = Field(None, description="Left out: ends a running pause.")
     reason: Reason
 
 
@@ -87,5 +97,5 @@ class EnforceIn(_In):
 
 
 class PausedOut(BaseModel):
-    paused: int = Field(description="Number of breakers paused.")
-    until: Time
+    changed: int = Field(description="Number of breakers it changed.")
+    until: Time | None

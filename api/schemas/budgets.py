@@ -72,7 +72,8 @@ class SpendOut(BaseModel):
     amount: AmountOut | None = Field(description="closed + running; null: a price is unknown, see `reason`.")
     closed: AmountOut | None = Field(description="From closed ledger windows.")
     running: AmountOut | None = Field(description="Estimate for windows not closed yet.")
-    reason: str
+    reason: str = Field(description="Why the amount is null, or what is missing from it (it is then a lower bound).")
+    state: Literal["estimate", "provisional"]
 
 
 class BudgetOut(BaseModel):
@@ -94,6 +95,8 @@ class BudgetOut(BaseModel):
     expected_share: str = Field(description="Part of the amount the plan expects by now.")
     pace: str | None = Field(description="spent_share / expected_share: above 1 spends ahead of plan; null with `pace_reason`.")
     pace_reason: str
+    burn: str | None = Field(description="Spend of the last hour / what the plan expects of it; null with `burn_reason`.")
+    burn_reason: str
     exhausted_at: Time | None = Field(description="When the amount runs out at the speed of the last hour; null with a reason.")
     exhausted_in_s: int | None
     exhaustion_reason: str
@@ -114,7 +117,6 @@ class ExemptionOut(BaseModel):
     reason: str
     created_at: Time
     expires_at: Time
-    active: bool
 
 
 class ExemptionsOut(BaseModel):

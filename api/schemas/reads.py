@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -18,7 +19,7 @@ class Keys(BaseModel):
     quarter_hour: Time | None = None
     minute: Time | None = None
     hour: Time | None = None
-    day: Time | str | None = Field(None, description="UTC day, or the date in the reporting zone.")
+    day: Time | date | None = Field(None, description="Day in the reporting zone: its date, or the instant it begins.")
     deployment: str | None = None
     cluster: str | None = None
     namespace: str | None = None
@@ -53,6 +54,7 @@ class UsageRow(Keys):
 
 class UsageOut(BaseModel):
     rows: list[UsageRow]
+    total_rows: int
     meta: Meta
 
 
@@ -134,10 +136,14 @@ class LedgerWindowsOut(BaseModel):
 
 
 class CoverageReason(BaseModel):
-    name: str = Field(examples=["estimated streams"])
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    requests: int | None = None
+    """How much of the difference it is; null where that cannot be known."""
+
+    name: str = Field(examples=["estimated_stream", "missing_usage", "unattributed", "over_explained", "scrape_gap"])
+    tokens_in: int | None
+    tokens_out: int | None
+    requests: int | None
+    count: int | None = Field(None, description="How often (engine_reset).")
+    seconds: float | None = Field(None, description="How long (scrape_gap).")
 
 
 class CoverageRow(Keys):
@@ -151,6 +157,7 @@ class CoverageRow(Keys):
 
 class CoverageOut(BaseModel):
     rows: list[CoverageRow]
+    total_rows: int
     meta: Meta
 
 
@@ -206,7 +213,8 @@ class SeriesPoint(BaseModel):
 
     start: Time
     end: Time
-    cost: AmountOut | None = Field(description="null: a price is unknown there.")
+    cost: AmountOut | None = Field(description="null: unknown there, see `reason`.")
+    currency: str | None
     state: Literal["closed", "estimate", "unknown"]
     reason: str = ""
 
@@ -224,8 +232,10 @@ class OverviewOut(BaseModel):
     """The Overview page in one answer. `period` is the reporting month unless `from` and `to` were given."""
 
     spend: AmountOut | None
-    spend_reason: str
+    spend_reason: str = Field(description="Why it is null, or what is missing from it.")
+    spend_state: Literal["estimate", "provisional"]
     spend_before: AmountOut | None = Field(description="The period before, up to the same elapsed time.")
+    spend_before_reason: str
     unit_cost_per_mtok: Compared = Field(description="Blended cost of a million tokens.")
     idle_share: str | None = Field(description="Idle cost / capacity cost of the closed windows.")
     idle_reason: str

@@ -1,0 +1,133 @@
+"""A budget as people see it: spend so far, pace against the plan, burn now, and when amount and cap run out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Connection
+
+from control.running_cost import Spend, spend
+from core.budgets import Budget, CapIncrease, Exhaustion, Figure, burn_rate, effective_cap, pace, time_to_exhaustion
+from core.money import Money, plain
+from core.windows import QUARTER_HOUR, Window, floor_time
+from models.decide_repo import StoredBudget, list_cap_increases
+
+RECENT = timedelta(minutes=45)
+"""Whole quarter hours before the running one: with it, the last 45 to 60 minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStanding:
+    """How one budget stands at an instant; ``recent`` is the spend since ``recent_window.start``."""
+
+    stored: StoredBudget
+    window: Window
+    spent: Spend
+    recent: Spend
+    recent_window: Window
+    cap: Money | None
+
+    @property
+    def spend(self) -> Money | None:
+        """Spend in the budget's own currency; None when unknown or in another."""
+        return _in_currency(self.spent, self.stored.budget)
+
+    @property
+    def burn(self) -> Figure:
+        """Spend of the last hour over what the plan expects of it."""
+        return burn_rate(self.stored.budget, _in_currency(self.recent, self.stored.budget), self.recent_window)
+
+
+def _in_currency(found: Spend, budget: Budget) -> Money | None:
+    return found.amount if found.amount is not None and found.amount.currency == budget.amount.currency else None
+
+
+def standings(connection: Connection, budgets: Sequence[StoredBudget], now: datetime) -> list[BudgetStanding]:
+    """Measure each budget. Spend freezes unit rates of open quarter hours, so the transaction must be allowed to write."""
+    increases = list_cap_increases(connection, now)
+    return [_standing(connection, stored, now, _of(increases, stored.budget)) for stored in budgets]
+
+
+def _of(increases: Sequence[Any], budget: Budget) -> list[CapIncrease]:
+    return [i.increase for i in increases if (i.scope, i.period) == (str(budget.scope), budget.period)]
+
+
+def _standing(connection: Connection, stored: StoredBudget, now: datetime, increases: Sequence[CapIncrease]) -> BudgetStanding:
+    budget = stored.budget
+    window = budget.window(now)
+    lately = Window(floor_time(now, QUARTER_HOUR) - RECENT, now + timedelta(microseconds=1))
+    currency = budget.amount.currency
+    spent = spend(connection, budget.scope, window, budget.cost_basis, now, currency=currency)
+    recent = spend(connection, budget.scope, lately, budget.cost_basis, now, currency=currency)
+    return BudgetStanding(stored, window, spent, recent, lately, effective_cap(budget.cap, increases, now))
+
+
+def budgets_view(connection: Connection, budgets: Sequence[StoredBudget], now: datetime) -> list[dict[str, Any]]:
+    """The rows of ``GET /v1/budgets``."""
+    return [budget_row(standing, now) for standing in standings(connection, budgets, now)]
+
+
+def budget_row(standing: BudgetStanding, now: datetime) -> dict[str, Any]:
+    """One row of ``GET /v1/budgets``."""
+    budget, spent = standing.stored.budget, standing.spend
+    plan, cap = _runs_out(standing, budget.amount, now), _runs_out(standing, standing.cap, now)
+    paced = pace(budget, spent, now)
+    return {
+        "id": standing.stored.id,
+        "scope": str(budget.scope),
+        "period": budget.period,
+        "version": standing.stored.version,
+        "zone": budget.zone,
+        "amount": budget.amount.amount,
+        "cap": None if budget.cap is None else budget.cap.amount,
+        "effective_cap": None if standing.cap is None else standing.cap.amount,
+        "currency": budget.amount.currency,
+        "cost_basis": budget.cost_basis,
+        "owner": budget.owner,
+        "window_start": standing.window.start,
+        "window_end": standing.window.end,
+        "spend": _spend_row(standing),
+        "spent_share": ratio(paced.spent_share.value),
+        "expected_share": ratio(paced.expected_share),
+        "pace": ratio(paced.ratio.value),
+        "pace_reason": paced.ratio.reason,
+        "burn": ratio(standing.burn.value),
+        "burn_reason": standing.burn.reason,
+        "exhausted_at": plan.at,
+        "exhausted_in_s": None if plan.left is None else int(plan.left.total_seconds()),
+        "exhaustion_reason": plan.reason,
+        "cap_exhausted_at": cap.at,
+        "cap_exhaustion_reason": cap.reason,
+    }
+
+
+def _spend_row(standing: BudgetStanding) -> dict[str, Any]:
+    amount, found, currency = standing.spend, standing.spent, standing.stored.budget.amount.currency
+    reason = found.reason
+    if amount is None and found.amount is not None:
+        reason = f"spend is in {found.amount.currency}, the budget in {currency}: no exchange rate"
+    known = found.closed.currency == currency
+    return {
+        "amount": None if amount is None else amount.amount,
+        "closed": found.closed.amount if known else None,
+        "running": found.running.amount if known else None,
+        "reason": reason,
+        "state": found.state,
+    }
+
+
+def _runs_out(standing: BudgetStanding, limit: Money | None, now: datetime) -> Exhaustion:
+    recent = _in_currency(standing.recent, standing.stored.budget)
+    span = now - max(standing.recent_window.start, standing.window.start)
+    if span <= timedelta(0):
+        return Exhaustion(None, None, "the period has only begun")
+    return time_to_exhaustion(standing.spend, limit, recent, span, standing.window.end, now)
+
+
+def ratio(value: Decimal | None) -> str | None:
+    """A ratio to six decimals, as text."""
+    return None if value is None else plain(value.quantize(Decimal("0.000001")))

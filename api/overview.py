@@ -1,0 +1,139 @@
+"""The figures of the Overview page: one period against the one before, and a series for the chart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal, localcontext
+from typing import Any, Literal
+
+from sqlalchemy import Connection
+
+from control.running_cost import Spend, spend
+from core.money import CONTEXT
+from core.scopes import Scope
+from core.unit_cost import CostBasis
+from core.windows import Window, floor_time, period_window
+from models.ledger_repo import ledger_rows, unit_cost_rows
+
+HOUR = timedelta(hours=1)
+LATELY = timedelta(hours=6)
+"""Steps that reach into this time may hold quarter hours not yet closed: their spend is asked for with its estimate."""
+HOURLY_UP_TO = timedelta(days=3)
+CURRENCIES = "costs are in several currencies"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Whose figures, of when, on which basis. ``filters`` narrow ledger lines to the scope."""
+
+    scope: Scope
+    filters: Mapping[str, str]
+    window: Window
+    basis: CostBasis
+    now: datetime
+    zone: str
+    currency: str
+
+    @property
+    def elapsed(self) -> Window:
+        """The part of the window that has passed."""
+        end = min(self.window.end, max(self.now, self.window.start + timedelta(seconds=1)))
+        return Window(self.window.start, end)
+
+    @property
+    def before(self) -> Window:
+        """As much time of the period before: of the month before for a whole month, else of the same span before."""
+        month = period_window("month", self.window.start, self.zone)
+        if self.window == month:
+            last = period_window("month", month.start - HOUR, self.zone)
+            return Window(last.start, min(last.start + self.elapsed.duration, last.end))
+        return Window(self.window.start - self.window.duration, self.elapsed.end - self.window.duration)
+
+    def spend(self, connection: Connection, window: Window) -> Spend:
+        return spend(connection, self.scope, window, self.basis, self.now, currency=self.currency)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    value: Decimal | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFigures:
+    """Blended cost of a million tokens and idle / capacity of the closed quarter hours, and how they came about."""
+
+    blended: Figure
+    idle: Figure
+    meta: Mapping[str, Any]
+
+
+def unit_figures(connection: Connection, view: View, window: Window) -> UnitFigures:
+    """From the closed ledger alone."""
+    rows = unit_cost_rows(connection, (), window, view.basis, filters=view.filters, zone_name=view.zone)
+    if len(rows) != 1:
+        reason = CURRENCIES if rows else "no quarter hour is closed"
+        return UnitFigures(Figure(None, reason), Figure(None, reason), {})
+    row = rows[0]
+    blended = Figure(row["blended_per_mtok"], row["reasons"].get("blended_per_mtok", ""))
+    return UnitFigures(blended, _idle(connection, view, window), row["meta"])
+
+
+def _idle(connection: Connection, view: View, window: Window) -> Figure:
+    if view.filters:
+        return Figure(None, "idle time is the deployment's; it cannot be cut by tenant")
+    sums = {row["kind"]: row["cost"] for row in ledger_rows(connection, ("kind",), window)}
+    capacity = sum(sums.values(), Decimal(0))
+    if capacity <= 0:
+        return Figure(None, "no priced quarter hour is closed")
+    with localcontext(CONTEXT):
+        return Figure(sums.get("idle", Decimal(0)) / capacity, "")
+
+
+def step_of(window: Window) -> Literal["hour", "day"]:
+    return "hour" if window.duration <= HOURLY_UP_TO else "day"
+
+
+def steps(window: Window, zone_name: str) -> Iterator[Window]:
+    """The hours, or the reporting zone's days, that the window touches; cut at its ends."""
+    at = window.start
+    while at < window.end:
+        whole = Window(floor_time(at, HOUR), floor_time(at, HOUR) + HOUR)
+        if step_of(window) == "day":
+            whole = period_window("day", at, zone_name)
+        yield Window(at, min(whole.end, window.end))
+        at = whole.end
+
+
+def series(connection: Connection, view: View) -> list[dict[str, Any]]:
+    """One point a step: closed cost, or with an estimate where quarter hours are still open; unknown stays unknown."""
+    elapsed = view.elapsed
+    step = step_of(elapsed)
+    closed: dict[datetime, list[Mapping[str, Any]]] = {}
+    for row in ledger_rows(connection, (step,), elapsed, filters=view.filters, zone_name=view.zone):
+        closed.setdefault(row[step], []).append(row)
+    return [_point(connection, view, window, closed) for window in steps(elapsed, view.zone)]
+
+
+def _point(
+    connection: Connection, view: View, window: Window, closed: Mapping[datetime, list[Mapping[str, Any]]]
+) -> dict[str, Any]:
+    ends = {"start": window.start, "end": window.end}
+    if window.end > view.now - LATELY:
+        found = view.spend(connection, window)
+        if found.amount is None:
+            return {**ends, "cost": None, "currency": None, "state": "unknown", "reason": found.reason}
+        state = "estimate" if found.state == "estimate" else "closed"
+        amount = found.amount
+        return {**ends, "cost": amount.amount, "currency": amount.currency, "state": state, "reason": found.reason}
+    begins = floor_time(window.start, HOUR)
+    if step_of(view.elapsed) == "day":
+        begins = period_window("day", window.start, view.zone).start
+    rows = closed.get(begins, [])
+    if len(rows) != 1:
+        reason = CURRENCIES if rows else "no quarter hour of it is closed and priced"
+        return {**ends, "cost": None, "currency": None, "state": "unknown", "reason": reason}
+    cost = rows[0]["allocated" if view.basis == "allocation" else "cost"]
+    return {**ends, "cost": cost, "currency": rows[0]["currency"], "state": "closed", "reason": ""}
