@@ -4,67 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, insert, text
+from money_rows import LATER, T0, WINDOW, D, a10g, engine_runs, service, use
+from sqlalchemy import Engine, insert, text
 
 from control.ledger_close import CloseSettings, close_all, close_due, import_rates, ledger_show
 from core.capacity import NodeService
 from core.errors import BadInput
-from core.money import money
-from core.rates import Rate
-from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window
 from models.ledger_repo import ledger_rows, ledger_windows, unit_cost_rows
-from models.partitions import ensure_months
 from models.rates_repo import add_rates, declare_service, end_service, read_rates
-from models.tables import DirtyWindowRow, EngineMinuteRow, StreamStateRow, UsageMinuteRow
+from models.tables import StreamStateRow
 
 pytestmark = pytest.mark.db
-
-D = Deployment("lab", "prod", "tiny")
-T0 = datetime(2026, 11, 30, 12, tzinfo=UTC)
-LATER = T0 + timedelta(minutes=31)
-WINDOW = Window(T0, T0 + QUARTER_HOUR)
-KEYS: dict[str, Any] = {
-    "cluster": D.cluster, "namespace": D.namespace, "model_id": D.model_id, "org": "acme", "team": "search", "project": "",
-    "user_id": "", "key_id": "", "service_tier": "P1", "status": "ok", "usage_source": "exact", "workload_class": 0,
-}  # fmt: skip
-
-
-def a10g(price: str = "1.006", since: datetime = T0 - timedelta(days=30), currency: str = "USD") -> Rate:
-    return Rate("gpu_hour", "A10G", money(price, currency), "list", "test card", since)
-
-
-def service(since: datetime = T0) -> NodeService:
-    return NodeService(D, "http://engine", "node1", "A10G", 1, since)
-
-
-def use(connection: Connection, at: datetime = T0, **changes: Any) -> None:
-    ensure_months(connection, [at])
-    row = {**KEYS, "minute": at, "requests": 1, "input_uncached": 1000, "output": 100, "kv_work_x2": 210_000, **changes}
-    connection.execute(insert(UsageMinuteRow), [row])
-    start = at - timedelta(minutes=at.minute % 15)
-    dirty = {"cluster": D.cluster, "namespace": D.namespace, "model_id": D.model_id, "start": start, "at": at}
-    connection.execute(
-        text(
-            f"INSERT INTO {DirtyWindowRow.__tablename__} VALUES (:cluster, :namespace, :model_id, :start, :at) "
-            "ON CONFLICT DO NOTHING"
-        ),
-        dirty,
-    )
-
-
-def engine_runs(connection: Connection, minutes: int = 15, busy_us: int = 30_000_000, at: datetime = T0, **sums: int) -> None:
-    ensure_months(connection, [at])
-    key = {"cluster": D.cluster, "namespace": D.namespace, "model_id": D.model_id}
-    where = {"target": "http://engine", "engine": "0", "node": "node1"}
-    rows = [
-        {**key, **where, "minute": at + timedelta(minutes=n), "observed_us": 60_000_000, "busy_us": busy_us, **sums}
-        for n in range(minutes)
-    ]
-    connection.execute(insert(EngineMinuteRow), rows)
 
 
 @pytest.fixture
