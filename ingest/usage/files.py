@@ -91,10 +91,10 @@ def _head(path: Path) -> bytes:
 def _check_head(name: str, format: str, head: bytes) -> None:
     if not head:
         raise BadInput("the file is empty", where=name, hint="give a file with at least one record")
-    if b"\0" in head:
-        raise BadInput("the file is binary, not text", where=f"{name}:1", hint="give NDJSON, a JSON array or CSV, plain or gzip")
     if ADAPTERS[format].looks_like(head):
         return
+    if b"\0" in head:
+        raise BadInput("the file is binary, not text", where=f"{name}:1", hint="give NDJSON, a JSON array or CSV, plain or gzip")
     fitting = next((other for other, adapter in ADAPTERS.items() if adapter.looks_like(head)), None)
     if fitting is not None:
         start = head[:40].decode("utf-8", "replace").splitlines()[0]
@@ -112,10 +112,10 @@ def _check_hope(name: str, format: str, batch: list[ParsedRow]) -> None:
     if (
         len(batch) >= HOPELESS_ROWS
         and isinstance(first, BadRow)
-        and all(isinstance(row, BadRow) for row in batch[:HOPELESS_ROWS])
+        and all(isinstance(row, BadRow) for row in batch)
     ):
         error = first.error
-        message = f"none of the first {HOPELESS_ROWS} rows is a {format} record; the first {error.message}"
+        message = f"none of the first {len(batch)} rows is a {format} record; the first {error.message}"
         raise BadInput(message, where=f"{name}:{first.position}", field=error.field, hint="check --format")
 
 

@@ -71,12 +71,14 @@ def json_items(stream: BinaryIO) -> Iterator[Item | BadRow]:
 
 def items_of_lines(lines: Iterable[Numbered | BadRow], stream: BinaryIO) -> Iterator[Item | BadRow]:
     """The same of lines some of which were already taken from ``stream``."""
+    first = True
     for numbered in lines:
         if isinstance(numbered, BadRow):
             yield numbered
             continue
         number, line = numbered
-        stripped = line.strip()
+        stripped = line.strip() if first else b""
+        first = False
         if stripped[:1] == b"[" or stripped == b"{":
             yield from _document(number, line, stream)
             return
@@ -94,10 +96,14 @@ def _document(number: int, first: bytes, stream: BinaryIO) -> Iterator[Item | Ba
         hint = "write one JSON object per line instead"
         raise BadInput(f"one JSON document of more than {MAX_DOCUMENT} bytes cannot be read", field="file", hint=hint)
     found = _item(number, body)
-    if isinstance(found, BadRow) or not isinstance(found[1], list):
-        yield found
-    else:
+    if not isinstance(found, BadRow) and isinstance(found[1], list):
         yield from enumerate(found[1])
+    elif isinstance(found, BadRow) and first.strip() == b"{":
+        for at, line in enumerate(body.split(b"\n"), number):
+            if line.strip():
+                yield _item(at, line)
+    else:
+        yield found
 
 
 def _item(number: int, text: bytes) -> Item | BadRow:
