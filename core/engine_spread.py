@@ -42,6 +42,8 @@ INDEX = {name: position for position, name in enumerate(MEASURES)}
 MIN_GAP_MS = 60_000
 MAX_SPREAD_MS = 31 * 24 * 60 * MINUTE_MS
 """An engine unseen for longer keeps its tokens, spread over the last 31 days; the time before was not watched."""
+MOST = 2**62
+"""A product of gauge and time beyond this is not a measurement, would not fit its column, and is left out."""
 MOVED_MS = 1_000
 """A start or creation stamp is the same within this, later beyond it: a new process."""
 
@@ -121,9 +123,9 @@ def add_first(minutes: Minutes, b: Reading) -> None:
     born = born_ms(b)
     if born is None or b.watched_ms is None or not b.watched_ms <= born <= b.at_ms:
         return
+    start = max(born, b.at_ms - MAX_SPREAD_MS)
     totals = {i: value for i, value in enumerate(b.counters) if value}
-    _spread(minutes, b.labels, totals, born, b.at_ms)
-    _spread(minutes, b.labels, {INDEX["gap_us"]: (b.at_ms - born) * 1000}, born, b.at_ms)
+    _spread(minutes, b.labels, {**totals, INDEX["gap_us"]: (b.at_ms - start) * 1000}, start, b.at_ms)
 
 
 def add_interval(minutes: Minutes, a: Reading, base: Known, b: Reading) -> None:
@@ -166,7 +168,7 @@ def _observed(a: Reading, b: Reading, grown: dict[int, int], elapsed_ms: int) ->
     if kv0 is not None and kv1 is not None:
         times["kv_token_us"] = (kv0 + kv1) * elapsed_us // 2_000_000
         times["kv_token_steps"] = (kv0 + kv1) * grown.get(INDEX["steps"], 0) // 2_000_000
-    return {INDEX[name]: value for name, value in times.items() if value}
+    return {INDEX[name]: value for name, value in times.items() if 0 < value <= MOST}
 
 
 def _busy_us(r0: int, r1: int, grown: dict[int, int], b: Reading, elapsed_us: int) -> int:

@@ -22,8 +22,8 @@ class Source:
     """One exposed series that can tell a canonical number."""
 
     series: str
+    most: float
     scale: int = 1
-    most: float | None = None
     where: Mapping[str, frozenset[str]] = field(default_factory=dict)
     info: tuple[str, ...] = ()
 
@@ -83,8 +83,8 @@ def parse_names(text: str) -> NameTable:
     """Raises BadInput for a canonical name that does not exist or a table that lacks a part."""
     try:
         body: dict[str, Any] = yaml.safe_load(text)
-        counters = _sources(body["counters"], COUNTERS, "counters")
-        gauges = _sources(body["gauges"], GAUGES, "gauges")
+        counters = _sources(body, COUNTERS, "counters")
+        gauges = _sources(body, GAUGES, "gauges")
         created = tuple(body["created"])
         series = {source.series for sources in (*counters.values(), *gauges.values()) for source in sources}
         return NameTable(
@@ -105,18 +105,19 @@ def parse_names(text: str) -> NameTable:
         raise BadInput(f"not a name table: {error!r}", where="names.yaml") from error
 
 
-def _sources(body: Mapping[str, Sequence[Mapping[str, Any]]], known: Sequence[str], part: str) -> dict[str, tuple[Source, ...]]:
-    for name in body:
+def _sources(body: Mapping[str, Any], known: Sequence[str], part: str) -> dict[str, tuple[Source, ...]]:
+    for name in body[part]:
         if name not in known:
             raise BadInput("is not a canonical name", where="names.yaml", field=f"{part}.{name}", hint=f"use {', '.join(known)}")
-    return {name: tuple(_source(row) for row in rows) for name, rows in body.items()}
+    most = float(body["most"])
+    return {name: tuple(_source(row, most) for row in rows) for name, rows in body[part].items()}
 
 
-def _source(row: Mapping[str, Any]) -> Source:
+def _source(row: Mapping[str, Any], most: float) -> Source:
     return Source(
         series=row["series"],
+        most=float(row.get("most", most)),
         scale=int(row.get("scale", 1)),
-        most=row.get("most"),
         where={label: frozenset(values) for label, values in row.get("where", {}).items()},
         info=tuple(row.get("info", ())),
     )

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from prometheus_client.samples import Sample
 
 from core.engine import EngineKey, EngineSample
-from core.engine_line import MAX_VALUE
 from core.ports import Page
 from core.usage import Deployment
 from ingest.engine.families import read_series
@@ -150,7 +149,7 @@ def _value(engine: _Engine, sources: Sequence[Source]) -> tuple[int | None, str 
             product = _info_product(engine.series[source.series][0].labels, source.info)
             if product is None:
                 continue
-            return product, None
+            return (product, None) if product <= source.most else (None, str(product))
         rows = [s for s in engine.series[source.series] if source.takes(s.labels)]
         if rows:
             return _total(rows, source)
@@ -162,14 +161,12 @@ def _total(rows: Sequence[Sample], source: Source) -> tuple[int | None, str | No
         return None, f"{source.series} is on the page twice"
     total = 0
     for row in rows:
-        if not math.isfinite(row.value) or row.value < 0 or row.value * source.scale > MAX_VALUE:
-            return None, str(row.value)
-        if source.most is not None and row.value > source.most:
-            return None, f"{row.value} is above {source.most}"
+        if not 0 <= row.value <= source.most:
+            return None, f"{row.value} is not within 0 to {source.most:g}"
         if source.scale == 1 and row.value != int(row.value):
             return None, f"{row.value} is not whole"
         total += round(row.value * source.scale)
-    return (total, None) if total <= MAX_VALUE else (None, str(total))
+    return total, None
 
 
 def _info_product(labels: Mapping[str, str], wanted: Sequence[str]) -> int | None:
@@ -180,7 +177,7 @@ def _info_product(labels: Mapping[str, str], wanted: Sequence[str]) -> int | Non
         if not (text.isascii() and text.isdigit() and len(text) < 16):
             return None
         product *= int(text)
-    return product if 0 < product <= MAX_VALUE else None
+    return product or None
 
 
 def _stamp(rows: Sequence[Sample], name: str, fault: _OnFault) -> datetime | None:

@@ -133,7 +133,8 @@ def replay_folder(
         samples, faults, done = samples + taken.samples, faults + taken.faults, done + len(batch)
         if progress is not None:
             progress(done, len(source.paths))
-    faults += ingest.report(_fault(target, now(), name, reason) for name, reason in source.skipped)
+    at_of = {path.name: at for at, path in source.paths.items()}
+    faults += ingest.report(_fault(target, at_of.get(name, source.times[0]), name, reason) for name, reason in source.skipped)
     files = len(source.paths) + len(source.bad_names)
     return ReplayReport(files, pages, samples, faults, tuple(sorted([*source.skipped, *unread])))
 

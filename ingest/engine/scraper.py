@@ -58,7 +58,7 @@ class ScrapeSettings:
     interval_s: float = 5.0
     timeout_s: float = 4.0
     max_bytes: int = MAX_PAGE_BYTES
-    workers: int = 16
+    workers: int = 64
 
 
 class _Refused(Exception):
@@ -82,7 +82,10 @@ class LivePages:
         self.faults: list[Fault] = []
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="scrape")
         self._client = httpx.Client(
-            follow_redirects=False, trust_env=False, headers={"accept": ACCEPT}, timeout=settings.timeout_s
+            follow_redirects=False,
+            trust_env=False,
+            headers={"accept": ACCEPT, "accept-encoding": "identity"},
+            timeout=settings.timeout_s,
         )
 
     def pages(self) -> Iterator[Page]:
@@ -108,6 +111,8 @@ class LivePages:
             return Fault("target_timeout", name, asked_at, detail={"timeout_s": self._settings.timeout_s, "reason": repr(error)})
         except httpx.RemoteProtocolError as error:
             return Fault("page_cut_short", name, asked_at, detail={"reason": repr(error)})
+        except httpx.DecodingError as error:
+            return Fault("bad_page", name, asked_at, detail={"reason": repr(error)})
         except httpx.HTTPError as error:
             return Fault("target_down", name, asked_at, detail={"reason": repr(error)})
 
@@ -153,10 +158,14 @@ def run_scraper(
             samples, faults = _round(source, ingest, watched_since, interval_s)
             if on_round is not None:
                 on_round(samples, faults)
-            past = time.monotonic() - started
-            stop.wait((past // interval_s + 1) * interval_s - past)
+            stop.wait(until_due_s(time.monotonic() - started, interval_s))
     finally:
         source.close()
+
+
+def until_due_s(past_s: float, interval_s: float) -> float:
+    """Seconds to wait for the next multiple of the interval, ``past_s`` after the start: rounds neither drift nor bunch."""
+    return (past_s // interval_s + 1) * interval_s - past_s
 
 
 def _round(source: LivePages, ingest: EngineIngest, watched_since: datetime, interval_s: float) -> tuple[int, int]:

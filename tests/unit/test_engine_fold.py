@@ -374,6 +374,17 @@ def test_every_moment_is_either_observed_or_a_gap(samples: list[EngineSample]) -
         assert all(value >= 0 for value in row.values())
 
 
+huge = st.integers(0, 2**62)
+
+
+@given(st.lists(st.tuples(huge, huge, huge), min_size=2, max_size=4))
+def test_no_page_however_absurd_gives_a_number_that_does_not_fit_its_column(values: list[tuple[int, int, int]]) -> None:
+    state = None
+    for i, (a, b, c) in enumerate(values):
+        state, deltas = fold(state, sample(5 * i, a, steps=b, running=c, waiting=b, kv=(c, a)))
+        assert all(0 <= value < 2**63 for delta in deltas for value in delta.measures.values())
+
+
 growth = st.lists(st.tuples(st.integers(1, 90_000), st.integers(0, 10_000)), min_size=2, max_size=30)
 
 

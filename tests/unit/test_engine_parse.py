@@ -180,7 +180,7 @@ def test_kv_capacity_is_blocks_times_block_size_where_the_size_is_not_told() -> 
 
 @pytest.mark.parametrize(
     "value",
-    ["NaN", "+Inf", "-Inf", "-1.0", "9223372036854775794", "9.223372036854776e+18", "0.5"],
+    ["NaN", "+Inf", "-Inf", "-1.0", "9223372036854775794", "9.223372036854776e+18", "1e16", "0.5"],
 )
 def test_a_value_that_is_no_count_is_absent_with_a_fault(value: str) -> None:
     page = parse(f"vllm:prompt_tokens_total{LABELS} {value}\nvllm:generation_tokens_total{LABELS} 3\n")
@@ -203,6 +203,16 @@ def test_kv_use_is_a_share_not_percent() -> None:
     page = parse(f"vllm:kv_cache_usage_perc{LABELS} 55.0\n")
     assert only(page)[1] == {}
     assert page.faults[0].kind == "bad_value"
+
+
+@pytest.mark.parametrize(
+    ("series", "value"),
+    [("num_requests_running", "1e7"), ("num_requests_waiting", "NaN"), ("request_prefill_time_seconds_sum", "1e12")],
+)
+def test_what_no_engine_can_hold_is_absent_with_a_fault(series: str, value: str) -> None:
+    page = parse(f"vllm:{series}{LABELS} {value}\n")
+    assert only(page) == ({}, {})
+    assert [fault.kind for fault in page.faults] == ["bad_value"]
 
 
 def test_a_series_given_twice_is_absent_with_a_fault() -> None:
