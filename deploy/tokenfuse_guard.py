@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Awaitable, Mapping, MutableMapping
 from collections.abc import Awaitable, MutableMapping
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from datetime import datetime, timezone
+from types import MappingProxyType
 from typing import Any
 from typing import Any, Callable
 from typing import Any, Callable, NamedTuple
@@ -62,24 +62,26 @@ class SettingsError(ValueError):
     """A variable that cannot be used; the message names it and what it should hold."""
 
 
-@dataclass(frozen=True)
-class GuardSettings:
-    """All of a guard's settings. ``on_expiry`` None means: as the policy itself says, and open before there is one."""
+class GuardSettings(NamedTuple):
+    """All of a guard's settings. ``on_expiry`` None means: as the policy itself says, and open before there is one.
+
+    Not a dataclass: LiteLLM runs a mounted file without registering its module, which dataclasses do not survive.
+    """
 
     url: str = ""
-    token: str = field(default="", repr=False)
+    token: str = ""
     name: str = ""
-    keys: Keys = field(default=(), repr=False)
+    keys: Keys = ()
     state_dir: str = ""
     on_expiry: str | None = None
     cluster: str = "default"
     namespace: str = "default"
     deployment: str = ""
-    deployments: Mapping[str, str] = field(default_factory=dict)
+    deployments: Mapping[str, str] = MappingProxyType({})
     org: str = ""
     service_tier: str = "P1"
     trust_tags: bool = True
-    tenant_keys: Keys = field(default=(), repr=False)
+    tenant_keys: Keys = ()
     paths: tuple[str, ...] = GUARDED_PATHS
     tokenize: str = ""
     template_allowance_tokens: int = 256
@@ -91,6 +93,10 @@ class GuardSettings:
     report_every_s: float = 10.0
     break_glass_file: str = ""
     usage: bool = True
+
+    def __repr__(self) -> str:
+        """Without the token and the keys."""
+        return f"GuardSettings(name={self.name!r}, url={self.url!r})"
 
     def deployment_of(self, model: str) -> str:
         """``CLUSTER/NAMESPACE/MODEL`` of a requested model: the fixed one, the mapped one, or by cluster and namespace."""
@@ -1817,7 +1823,7 @@ class _Call(NamedTuple):
 
 
 class GuardHandler(CustomLogger):  # type: ignore[misc]
-    """One per proxy process. Threads start with the first request."""
+    """One per proxy process."""
 
     def __init__(self, settings: GuardSettings | None = None, guard: Guard | None = None) -> None:
         super().__init__()
@@ -1965,9 +1971,10 @@ _HANDLERS: dict[str, GuardHandler] = {}
 
 
 def __getattr__(name: str) -> Any:
-    """``handler``: made when LiteLLM asks for it, from the environment."""
+    """``handler``: made from the environment when LiteLLM asks for it, and fetching at once: the first request meets a policy."""
     if name != "handler":
         raise AttributeError(name)
     if name not in _HANDLERS:
         _HANDLERS[name] = GuardHandler()
+        _HANDLERS[name].start()
     return _HANDLERS[name]

@@ -72,7 +72,7 @@ class _Call(NamedTuple):
 
 
 class GuardHandler(CustomLogger):  # type: ignore[misc]
-    """One per proxy process. Threads start with the first request."""
+    """One per proxy process."""
 
     def __init__(self, settings: GuardSettings | None = None, guard: Guard | None = None) -> None:
         super().__init__()
@@ -220,9 +220,10 @@ _HANDLERS: dict[str, GuardHandler] = {}
 
 
 def __getattr__(name: str) -> Any:
-    """``handler``: made when LiteLLM asks for it, from the environment."""
+    """``handler``: made from the environment when LiteLLM asks for it, and fetching at once: the first request meets a policy."""
     if name != "handler":
         raise AttributeError(name)
     if name not in _HANDLERS:
         _HANDLERS[name] = GuardHandler()
+        _HANDLERS[name].start()
     return _HANDLERS[name]

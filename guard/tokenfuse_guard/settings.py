@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 Keys = tuple[tuple[str, bytes], ...]
 """(key id, secret) pairs; two may be valid at a time, so that a key can be changed without a gap."""
@@ -25,24 +26,26 @@ class SettingsError(ValueError):
     """A variable that cannot be used; the message names it and what it should hold."""
 
 
-@dataclass(frozen=True)
-class GuardSettings:
-    """All of a guard's settings. ``on_expiry`` None means: as the policy itself says, and open before there is one."""
+class GuardSettings(NamedTuple):
+    """All of a guard's settings. ``on_expiry`` None means: as the policy itself says, and open before there is one.
+
+    Not a dataclass: LiteLLM runs a mounted file without registering its module, which dataclasses do not survive.
+    """
 
     url: str = ""
-    token: str = field(default="", repr=False)
+    token: str = ""
     name: str = ""
-    keys: Keys = field(default=(), repr=False)
+    keys: Keys = ()
     state_dir: str = ""
     on_expiry: str | None = None
     cluster: str = "default"
     namespace: str = "default"
     deployment: str = ""
-    deployments: Mapping[str, str] = field(default_factory=dict)
+    deployments: Mapping[str, str] = MappingProxyType({})
     org: str = ""
     service_tier: str = "P1"
     trust_tags: bool = True
-    tenant_keys: Keys = field(default=(), repr=False)
+    tenant_keys: Keys = ()
     paths: tuple[str, ...] = GUARDED_PATHS
     tokenize: str = ""
     template_allowance_tokens: int = 256
@@ -54,6 +57,10 @@ class GuardSettings:
     report_every_s: float = 10.0
     break_glass_file: str = ""
     usage: bool = True
+
+    def __repr__(self) -> str:
+        """Without the token and the keys."""
+        return f"GuardSettings(name={self.name!r}, url={self.url!r})"
 
     def deployment_of(self, model: str) -> str:
         """``CLUSTER/NAMESPACE/MODEL`` of a requested model: the fixed one, the mapped one, or by cluster and namespace."""

@@ -127,7 +127,7 @@ class Centre(Server):
 
     def get(self, http: BaseHTTPRequestHandler) -> None:
         if not self._let_in(http):
-            return
+            return None
         path, _, query = http.path.partition("?")
         if path != "/v1/policy":
             return answer(http, 404, {"error": "no such page"})

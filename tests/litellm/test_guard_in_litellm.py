@@ -1,0 +1,157 @@
+"""The guard inside a real LiteLLM: who is refused, who is not, what the vendor sees, what usage arrives at the centre."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from conftest import Proxy, wait_for
+from guard_servers import limit, reject
+
+pytestmark = pytest.mark.litellm
+
+
+def test_a_refused_tenant_gets_503_with_our_body_and_nobody_upstream_sees_it(proxy: Proxy) -> None:
+    proxy.obey(reject("tenant:acme/search", retry_after_s=40, breaker=7, epoch=2))
+    before = len(proxy.upstream.seen), len(proxy.vendor.seen)
+    answer = proxy.chat("sk-acme-search-ann")
+    assert answer.status == 503
+    assert answer.error == {
+        "message": "Tokenfuse: refused by a cost policy (tenant:acme/search: 95 % of the cap is spent)",
+        "type": "tokenfuse_policy",
+        "param": None,
+        "code": "budget_exceeded",
+    }
+    assert answer.headers["x-should-retry"] == "false"
+    assert 40 <= int(answer.headers["retry-after"]) <= 50
+    assert (len(proxy.upstream.seen), len(proxy.vendor.seen)) == before
+
+
+def test_the_deployment_is_not_cooled_down_for_others(proxy: Proxy) -> None:
+    proxy.obey(reject("tenant:acme/search"))
+    before = len(proxy.vendor.seen)
+    for _ in range(5):
+        assert proxy.chat("sk-acme-search-ann").status == 503
+        assert proxy.chat("sk-acme-ads-bob").status == 200
+    assert len(proxy.vendor.seen) == before
+
+
+def test_a_refused_stream_is_an_ordinary_503(proxy: Proxy) -> None:
+    proxy.obey(reject("tenant:acme/search"))
+    answer = proxy.chat("sk-acme-search-ann", stream=True)
+    assert answer.status == 503
+    assert answer.error["code"] == "budget_exceeded"
+
+
+def test_a_deployment_scope_names_the_model_the_group_serves(proxy: Proxy) -> None:
+    proxy.obey(reject("deployment:default/default/deepseek-tiny"))
+    assert proxy.chat(model="tiny").status == 503
+    assert proxy.chat(model="vendor").status == 200
+
+
+def test_shadow_passes_and_is_reported(proxy: Proxy) -> None:
+    proxy.centre.reports.clear()
+    proxy.obey(reject("tenant:acme", shadow=True, breaker=3, epoch=1))
+    assert proxy.chat("sk-acme-search-ann").status == 200
+    wait_for(lambda: any(report["shadow_refused"] for report in proxy.centre.reports))
+    rows = [row for report in proxy.centre.reports for row in report["entries"] if row["what"] == "would_refuse"]
+    assert (rows[0]["breaker"], rows[0]["epoch"], rows[0]["scope"]) == (3, 1, "tenant:acme")
+
+
+def test_an_output_cap_is_written_into_the_request_and_said(proxy: Proxy) -> None:
+    proxy.obey(limit("tenant:acme", {"max_output_tokens": 64}))
+    answer = proxy.chat(max_tokens=500)
+    assert (answer.status, proxy.upstream.seen[-1]["max_tokens"]) == (200, 64)
+    assert answer.headers["x-tokenfuse-policy"] == "max_output_tokens=64"
+
+
+def test_a_prompt_over_its_limit_is_refused_and_the_limit_named(proxy: Proxy) -> None:
+    proxy.obey(limit("tenant:acme", {"max_prompt_tokens": 1000}))
+    assert proxy.chat(text="short").status == 200
+    answer = proxy.chat(text="x" * 5000)
+    assert (answer.status, answer.error["code"]) == (503, "prompt_too_long")
+    assert "max_prompt_tokens=1000" in answer.error["message"]
+
+
+def test_truncation_by_opt_in_cuts_the_prompt_and_marks_it(proxy: Proxy) -> None:
+    entry = {**limit("tenant:acme", {"max_prompt_tokens": 1000}), "action": "truncate", "tier": 2}
+    proxy.obey(entry)
+    answer = proxy.chat(text="a" * 3000 + "z" * 3000)
+    sent = str(proxy.upstream.seen[-1]["messages"][0]["content"])
+    assert answer.status == 200
+    assert len(sent) < 1000
+    assert (sent[0], sent[-1]) == ("a", "z")
+    assert answer.headers["x-tokenfuse-policy"] == "truncated_to=1000"
+
+
+def test_reroute_sends_the_request_to_the_other_group(proxy: Proxy) -> None:
+    proxy.obey({"id": "r", "scope": "tenant:acme", "tier": 2, "action": "reroute", "reroute_to": "vendor", "reason": "x"})
+    before = len(proxy.vendor.seen)
+    assert proxy.chat(model="tiny").status == 200
+    assert len(proxy.vendor.seen) == before + 1
+
+
+def test_tokens_per_minute_let_the_crossing_request_pass_and_refuse_the_next(proxy: Proxy) -> None:
+    proxy.obey({**limit("tenant:rate", {"tokens_per_min": 5}), "id": "tpm"})
+    seen = len(proxy.centre.usage)
+    assert proxy.chat("sk-rate-team-ann").status == 200
+    proxy.usage(seen + 1)
+    answer = proxy.chat("sk-rate-team-ann")
+    assert (answer.status, answer.error["code"]) == (503, "tokens_per_min")
+
+
+def test_usage_of_plain_streamed_failed_and_refused_calls_arrives_without_texts(proxy: Proxy) -> None:
+    proxy.obey(reject("tenant:acme/blocked", breaker=9, epoch=4))
+    proxy.centre.usage.clear()
+    secret = "nobody must read this"
+    assert proxy.chat("sk-acme-search-ann", text=secret).status == 200
+    assert proxy.chat("sk-acme-search-ann", text=secret, stream=True, stream_options={"include_usage": True}).status == 200
+    assert proxy.chat("sk-acme-search-ann", model="failing", text=secret).status in (200, 500)
+    assert proxy.chat("sk-acme-blocked-eve", text=secret).status == 503
+    wait_for(lambda: {"stream", "plain", "failed", "refused"} <= {kind(p) for p in proxy.centre.usage})
+    by_kind = {kind(payload): payload for payload in proxy.centre.usage}
+    assert (by_kind["plain"]["prompt_tokens"], by_kind["plain"]["completion_tokens"]) == (8, 3)
+    assert by_kind["stream"]["metadata"]["usage_object"]["prompt_tokens_details"]["cached_tokens"] == 4
+    assert by_kind["plain"]["metadata"]["user_api_key_team_alias"] == "search"
+    assert by_kind["refused"]["tokenfuse_policy"] == {
+        "breaker": 9, "version": proxy.versions[-1], "action": "refused", "prompt_tokens_before": None,
+    }  # fmt: skip
+    assert secret not in json.dumps(proxy.centre.usage)
+
+
+def kind(payload: dict[str, Any]) -> str:
+    if payload["status"] == "failure":
+        return "refused" if "Tokenfuse" in str(payload["error_information"]) else "failed"
+    return "stream" if payload["stream"] else "plain"
+
+
+def test_the_proxy_goes_on_while_the_centre_is_down_and_loses_no_usage(proxy: Proxy) -> None:
+    proxy.obey(reject("tenant:acme/blocked"))
+    proxy.usage(1)
+    proxy.centre.usage.clear()
+    proxy.centre.status = 503
+    try:
+        assert [proxy.chat("sk-acme-search-ann").status for _ in range(3)] == [200, 200, 200]
+        assert proxy.chat("sk-acme-blocked-eve").status == 503
+    finally:
+        proxy.centre.status = 200
+    wait_for(lambda: len({p["litellm_call_id"] for p in proxy.centre.usage}) == 4)
+
+
+def test_a_broken_policy_changes_nothing(proxy: Proxy) -> None:
+    proxy.obey(reject("tenant:acme/blocked"))
+    proxy.centre.reports.clear()
+    proxy.centre.publish({"body": "{}", "signatures": []})
+    wait_for(lambda: any("signature" in report["note"] for report in proxy.centre.reports))
+    assert proxy.chat("sk-acme-blocked-eve").status == 503
+    assert proxy.chat("sk-acme-search-ann").status == 200
+
+
+def test_an_ordinary_litellm_reports_by_configuration_alone(plain_proxy: Proxy) -> None:
+    plain_proxy.chat(user="end-user")
+    plain_proxy.chat(stream=True, stream_options={"include_usage": True})
+    plain_proxy.chat(model="nosuch")
+    payloads = plain_proxy.usage(3)
+    assert sorted(p["status"] for p in payloads) == ["failure", "success", "success"]
+    assert {p["prompt_tokens"] for p in payloads if p["status"] == "success"} == {7}
