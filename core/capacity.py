@@ -212,7 +212,8 @@ def _source(observed: bool, gateway_busy_ppm: int, engine_worked: bool) -> str:
 
 
 def _pair(costs: Sequence[ServiceCost], times: Sequence[TargetTime]) -> tuple[dict[NodeService, TargetTime | None], list[str]]:
-    """Engine time by service: same target; those left over on both sides are paired in order only when equally many."""
+    """Engine time by service: of the same target; services left without share evenly the time of targets the inventory does not
+    name (the same engines under another address), and those targets are reported."""
     by_target = {t.target: t for t in times}
     held_us: dict[str, int] = {}
     for cost in costs:
@@ -223,9 +224,10 @@ def _pair(costs: Sequence[ServiceCost], times: Sequence[TargetTime]) -> tuple[di
     }
     lone = [t for t in sorted(times, key=lambda t: t.target) if t.target not in known]
     bare = [c.service for c in costs if paired[c.service] is None]
-    if lone and len(lone) == len(bare):
-        paired.update(zip(bare, lone, strict=True))
-        return paired, []
+    if lone and bare:
+        count = max(len(lone), len(bare))
+        observed, busy, gap = (sum(getattr(t, name) for t in lone) // count for name in ("observed_us", "busy_us", "gap_us"))
+        paired.update((service, TargetTime(service.target, observed, busy, gap)) for service in bare)
     return paired, [t.target for t in lone]
 
 
