@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from fastapi import FastAPI
-from models.access_repo import Principal, verify_token
+from prometheus_client import Metric
 from sqlalchemy import Engine
 
 from api import errors
@@ -18,12 +18,15 @@ from api.auth import Authenticator
 from api.deps import Parts
 from api.guard_keys import KeyRing
 from api.intake import build_ingest
+from api.metrics import Remembered
+from api.metrics_view import business_metrics
 from api.policy_watch import PolicyWatch
 from api.routes import ROUTERS
 from api.schemas.errors import error_responses
 from api.settings import ApiSettings
 from api.telemetry import Instrument, Telemetry
 from core.ports import EventLog
+from models.access_repo import Principal, verify_token
 from models.database import transaction
 
 VERSION = "1"
@@ -73,6 +76,12 @@ def _parts(settings: ApiSettings, engine: Engine, log: EventLog, now: Callable[[
         with transaction(engine) as connection:
             return verify_token(connection, text, now())
 
+    def read_metrics() -> list[Metric]:
+        with transaction(engine) as connection:
+            return business_metrics(connection, now())
+
+    telemetry = Telemetry()
+    telemetry.registry.register(Remembered(read_metrics, settings.metrics_cache_s, time.monotonic))
     limit = settings.failed_auth_per_minute
     return Parts(
         settings=settings,
@@ -82,7 +91,7 @@ def _parts(settings: ApiSettings, engine: Engine, log: EventLog, now: Callable[[
         auth=Authenticator(verify, ttl_s=settings.token_cache_s, limit=limit, clock=time.monotonic),
         watch=PolicyWatch(engine),
         keys=KeyRing(settings.guard_keys, settings.guard_keys_file),
-        telemetry=Telemetry(),
+        telemetry=telemetry,
         ingest=build_ingest(settings, engine, log, now),
         ingest_slots=threading.BoundedSemaphore(settings.max_ingest_in_flight),
     )

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from api.routes import breakers, budgets, health, ingest, ledger, overview, policy, trail, usage
+from api.routes import breakers, budgets, health, ingest, ledger, overview, policy, self_description, trail, usage
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.routes,
@@ -16,4 +16,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     breakers.writes,
     trail.routes,
     policy.routes,
+    self_description.routes,
 )
