@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal, localcontext
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, false, func, not_, select, true
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, select, true
 from sqlalchemy.orm import InstrumentedAttribute
 
 from core.money import CONTEXT
@@ -31,10 +31,10 @@ def in_scope(scope: Scope, table: Any) -> ColumnElement[bool]:
 
 def scope_is_known(connection: Connection, scope: Scope) -> bool:
     """Whether usage, or a node in service, was ever seen in the scope."""
-    if connection.execute(select(exists().where(in_scope(scope, UsageDayRow)))).scalar_one():
-        return True
-    nodes = in_scope(scope, NodeServiceRow) if scope.kind == "deployment" else false()
-    return bool(connection.execute(select(exists().where(nodes))).scalar_one())
+    tables: list[Any] = [UsageDayRow, NodeServiceRow] if scope.kind == "deployment" else [UsageDayRow]
+    return any(
+        connection.execute(select(exists().select_from(table).where(in_scope(scope, table)))).scalar_one() for table in tables
+    )
 
 
 def metered_since(connection: Connection, scope: Scope, since: datetime) -> bool:
