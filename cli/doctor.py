@@ -159,7 +159,7 @@ def _targets(settings: Settings) -> Iterator[Finding]:
         if missing:
             yield Finding(
                 "targets", "error", f"target {number} {target.url} has no {' and no '.join(missing)}: its cost is unknown",
-                'add gpu = "A10G 24GB" (the GPU type), count = 1 (how many) and node = "name" to it',
+                'add gpu = "A10G" (the GPU type), count = 1 (how many) and node = "name" to it',
             )  # fmt: skip
         else:
             yield Finding("targets", "ok", f"{target.url}: {target.count} × {target.gpu} on {target.node}")

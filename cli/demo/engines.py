@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from core.engine import EngineKey, EngineSample
 from core.usage import Deployment, UsageRecord, slices
@@ -101,6 +101,8 @@ class Engine:
             deployment=self.deployment,
             node=self.node,
             process_started_at=self.born,
+            watched_since=self.born - timedelta(minutes=1),
+            interval_ms=MINUTE_MS,
             counters=dict(self._counters),
             gauges={
                 "running": running,

@@ -1,0 +1,78 @@
+"""``tokenfuse ledger``: close what is due, show the lines and that they sum to the capacity cost."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, replace
+from datetime import timedelta
+
+import click
+
+from cli.options import Run, common, parse_time, window_options
+from cli.output import print_json, print_rows, say
+from cli.wiring import close_settings, database, utc_now
+from control.ledger_close import close_all, ledger_show
+from core.windows import Window
+from models.database import transaction
+
+
+@click.group()
+def ledger() -> None:
+    """The ledger of quarter hours."""
+
+
+@ledger.command()
+@click.option("--since", metavar="TIME", help="do not look further back than this")
+@click.option("--no-grace", is_flag=True, help="close every ended quarter hour now, without waiting for late usage")
+@common
+def close(run: Run, since: str | None, no_grace: bool) -> int:
+    """Close every due quarter hour; unchanged ones make no new version. Held while the stream is catching up."""
+    settings = close_settings(run.settings)
+    if no_grace:
+        settings = replace(settings, grace=timedelta(0))
+    with database(run.settings) as engine:
+        report = close_all(engine, utc_now(), settings, since=parse_time(since, "--since") if since else None)
+    if run.as_json:
+        print_json(asdict(report))
+    elif report.held:
+        say(f"Nothing was closed: {report.held}")
+    else:
+        say(
+            f"{report.closed} closed, {report.reclosed} closed again, {report.unchanged} unchanged, "
+            f"{report.unpriced} without a price."
+        )
+    for failure in report.failures:
+        say(f"failed: {failure}")
+    return 1 if report.failures else 0
+
+
+@ledger.command()
+@click.option(
+    "--by", default="kind", show_default=True, metavar="COLS", help="keys: kind, deployment, team, user, token_kind, hour, day …"
+)
+@click.option("--as-of", metavar="TIME", help="as it stood then: versions written later are left out")
+@window_options(timedelta(days=1))
+@common
+def show(run: Run, by: str, as_of: str | None, window: Window) -> int:
+    """Lines of the quarter hours that start in the window, and their difference to the capacity cost (0, or it is broken)."""
+    keys = [key.strip() for key in by.split(",") if key.strip()]
+    with database(run.settings) as engine, transaction(engine) as connection:
+        shown = ledger_show(
+            connection, window, by=keys, as_of=parse_time(as_of, "--as-of") if as_of else None, zone_name=run.settings.zone
+        )
+    broken = any(total["difference"] for total in shown["totals"])
+    if run.as_json:
+        print_json(shown)
+    else:
+        print_rows(
+            shown["rows"],
+            as_json=False,
+            title="Ledger lines (allocation basis)",
+            empty="No closed quarter hour in this time range.",
+        )
+        print_rows(shown["totals"], as_json=False, title="Do the lines close on the capacity cost?")
+        if shown["unpriced"]:
+            print_rows(shown["unpriced"], as_json=False, title="Without a price")
+    if broken:
+        sys.stderr.write("the ledger does not close: see the difference above\n")
+    return 1 if broken else 0

@@ -1,0 +1,125 @@
+"""``tokenfuse show``: usage, unit cost, coverage, budgets, data quality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from api.budget_view import budgets_view
+from cli.options import Run, common, window_options
+from cli.output import print_json, print_rows
+from cli.wiring import database, utc_now
+from core.errors import BadInput
+from core.windows import Window
+from models.coverage_repo import coverage_rows
+from models.database import transaction
+from models.decide_repo import list_budgets
+from models.ledger_repo import unit_cost_rows
+from models.quality_repo import data_faults, quarantine_counts
+from models.usage_repo import usage_rows
+
+
+@click.group()
+def show() -> None:
+    """Figures on the terminal, or as JSON for other programs."""
+
+
+def _by(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option("--by", default=default, show_default=True, metavar="COLS", help="grouping keys, separated by commas")
+
+
+def _keys(by: str) -> list[str]:
+    return [key.strip() for key in by.split(",") if key.strip()]
+
+
+def _filters(given: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for item in given:
+        key, sign, value = item.partition("=")
+        if not sign:
+            raise BadInput("is not KEY=VALUE", field="--where", value=item, hint="for example --where team=search")
+        pairs[key.strip()] = value
+    return pairs
+
+
+_where = click.option("--where", "given", multiple=True, metavar="KEY=VALUE", help="only rows with this value; may be repeated")
+
+
+@show.command()
+@_by("deployment")
+@_where
+@window_options(None)
+@common
+def usage(run: Run, by: str, given: tuple[str, ...], window: Window) -> None:
+    """Requests and tokens, by any keys (also minute, hour, day)."""
+    with database(run.settings) as engine, transaction(engine) as connection:
+        rows = usage_rows(connection, _keys(by), _minutes(window), _filters(given), zone_name=run.settings.zone)
+    print_rows(rows, as_json=run.as_json, empty="No usage in this time range.")
+
+
+@show.command("unit-cost")
+@_by("deployment")
+@click.option("--basis", type=click.Choice(["allocation", "usage"]), default="allocation", show_default=True)
+@_where
+@window_options(timedelta(days=7))
+@common
+def unit_cost(run: Run, by: str, basis: Any, given: tuple[str, ...], window: Window) -> None:
+    """Cost per million tokens and per request, from closed quarter hours; unknown where it is not defined, with the reason."""
+    with database(run.settings) as engine, transaction(engine) as connection:
+        rows = unit_cost_rows(connection, _keys(by), window, basis, filters=_filters(given), zone_name=run.settings.zone)
+    print_rows(
+        rows, as_json=run.as_json, empty="No closed quarter hour in this time range: `tokenfuse ledger close` closes what is due."
+    )
+
+
+@show.command()
+@_by("deployment")
+@_where
+@window_options(None)
+@common
+def coverage(run: Run, by: str, given: tuple[str, ...], window: Window) -> None:
+    """Engine view against gateway view, and the named reasons for the difference."""
+    with database(run.settings) as engine, transaction(engine) as connection:
+        rows = coverage_rows(connection, _keys(by), _minutes(window), _filters(given), zone_name=run.settings.zone)
+    print_rows(rows, as_json=run.as_json, empty="Neither engine nor gateway work in this time range.")
+
+
+@show.command()
+@common
+def budgets(run: Run) -> None:
+    """Budgets with spend, pace and time to exhaustion."""
+    with database(run.settings) as engine, transaction(engine) as connection:
+        rows = budgets_view(connection, list_budgets(connection), utc_now())
+    if run.as_json:
+        print_json(rows)
+        return
+    columns = ("scope", "period", "amount", "cap", "currency", "cost_basis", "spent_share", "pace", "exhausted_at")
+    print_rows([{**{name: row[name] for name in columns}, "spend": row["spend"]["amount"]} for row in rows], as_json=False)
+
+
+@show.command()
+@window_options(timedelta(days=7))
+@common
+def quality(run: Run, window: Window) -> None:
+    """Quarantined records by reason, and faults of the sources."""
+    with database(run.settings) as engine, transaction(engine) as connection:
+        quarantined = [asdict(row) for row in quarantine_counts(connection, window)]
+        found, total = data_faults(connection, window, 200)
+    faults = [asdict(row) for row in found]
+    if run.as_json:
+        print_json({"quarantined": quarantined, "faults": faults, "faults_total": total})
+        return
+    print_rows(quarantined, as_json=False, title="Quarantined records", empty="No record was quarantined.")
+    print_rows(faults, as_json=False, title="Faults", empty="No fault was noted.")
+
+
+def _minutes(window: Window) -> Window:
+    """Whole minutes: the start rounded down, the end up."""
+    minute = timedelta(minutes=1)
+    start = window.start.replace(second=0, microsecond=0)
+    end = window.end.replace(second=0, microsecond=0)
+    return Window(start, end if end == window.end else end + minute)

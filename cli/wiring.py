@@ -1,0 +1,169 @@
+"""From settings to running parts: the one place that knows everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine
+
+from cli.settings import Settings, TargetSetting
+from control.ledger_close import CloseSettings
+from control.loop import ControlSettings
+from control.notify.webhook import WebhookSettings
+from core.breaker_values import BreakerPolicy
+from core.capacity import NodeService
+from core.usage import Deployment
+from eventlog.archive import contains_ids
+from eventlog.spool import SpoolLog, SpoolSettings
+from ingest.engine.scraper import Target
+from ingest.prices.rate_card import default_rate_card
+from ingest.usage.service import UsageIngest
+from models.database import open_engine, start_embedded, transaction, upgrade
+from models.partitions import ensure_months, month_start
+from models.rates_repo import add_rates, declare_service, read_rates
+from streaming.settings import StreamSettings
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def database_url(settings: Settings) -> str:
+    """The given URL, or that of the embedded server in DATA/pg, which is started or adopted."""
+    if settings.db_url is not None:
+        return settings.db_url.get_secret_value()
+    return start_embedded((settings.data_dir / "pg").resolve())
+
+
+@contextmanager
+def database(settings: Settings) -> Iterator[Engine]:
+    """An engine on an up-to-date schema."""
+    engine = ready_database(settings, database_url(settings))
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def ready_database(settings: Settings, url: str) -> Engine:
+    """Bring the schema to head and make sure prices and the inventory of the settings stand in it."""
+    upgrade(url)
+    engine = open_engine(url)
+    with transaction(engine) as connection:
+        ensure_months(connection, [utc_now(), utc_now() + timedelta(days=32)])
+        if settings.default_rates and not read_rates(connection):
+            add_rates(connection, default_rate_card().rates, utc_now())
+        declare_targets(connection, settings.targets)
+    return engine
+
+
+def declare_targets(connection: Connection, targets: Iterable[TargetSetting]) -> None:
+    """Put the GPUs of complete targets into the inventory from now on; ``doctor`` names the incomplete ones."""
+    for target in targets:
+        if target.gpu and target.count and target.node and target.model_id:
+            declare_service(
+                connection,
+                NodeService(
+                    deployment=Deployment(target.cluster, target.namespace, target.model_id),
+                    target=scrape_target(target).name,
+                    node=target.node,
+                    gpu_type=target.gpu,
+                    gpu_count=target.count,
+                    since=utc_now(),
+                ),
+                "settings",
+            )
+
+
+def scrape_target(target: TargetSetting) -> Target:
+    return Target(target.url, target.gpu, target.count, target.node, target.cluster, target.namespace, target.model_id or None)
+
+
+@contextmanager
+def event_log(settings: Settings) -> Iterator[SpoolLog]:
+    """The spool of the data folder, flushed and closed at the end."""
+    spool = SpoolLog(
+        settings.data_dir / "log",
+        SpoolSettings(
+            segment_age_s=settings.segment_age_ms / 1000,
+            segment_bytes=settings.segment_mb * 2**20,
+            reserve_bytes=settings.min_free_mb * 2**20,
+        ),
+        utc_now,
+    )
+    try:
+        yield spool
+    finally:
+        spool.close()
+
+
+def partition_keeper(engine: Engine) -> Callable[[Iterable[datetime]], None]:
+    """Makes the months some instants need; months made once are not asked for again."""
+    made: set[datetime] = set()
+
+    def ensure(times: Iterable[datetime]) -> None:
+        wanted = {month_start(at) for at in times} - made
+        if wanted:
+            with transaction(engine) as connection:
+                ensure_months(connection, wanted)
+            made.update(wanted)
+
+    return ensure
+
+
+def usage_ingest(settings: Settings, engine: Engine, log: SpoolLog) -> UsageIngest:
+    """The usage judge of this process."""
+
+    def archive_has(ids: Collection[str]) -> set[str]:
+        return contains_ids(settings.data_dir, ids)
+
+    return UsageIngest(
+        log,
+        now=utc_now,
+        ensure_partitions=partition_keeper(engine),
+        archive_has=archive_has,
+        horizon=timedelta(days=settings.dedupe_horizon_days),
+    )
+
+
+def stream_settings(settings: Settings, url: str, *, web_port: int | None = None) -> StreamSettings:
+    return StreamSettings(
+        data_dir=settings.data_dir.resolve(),
+        database_url=url,
+        parallelism=settings.stream_parallelism,
+        checkpoint_ms=settings.checkpoint_ms,
+        dedupe_horizon_days=settings.dedupe_horizon_days,
+        web_port=settings.flink_port if web_port is None else web_port,
+        epoch_hours=settings.epoch_hours,
+        keep_delta_days=settings.delta_retention_days,
+    )
+
+
+def breaker_policy(settings: Settings) -> BreakerPolicy:
+    return BreakerPolicy(max_refused_share=Decimal(settings.blast_limit_percent) / 100)
+
+
+def close_settings(settings: Settings) -> CloseSettings:
+    return CloseSettings(grace=timedelta(minutes=settings.ledger_grace_minutes), currency=settings.currency)
+
+
+def control_settings(settings: Settings, url: str) -> ControlSettings:
+    webhook = None
+    if settings.webhook_url:
+        secret = settings.webhook_secret.get_secret_value().encode() if settings.webhook_secret else b""
+        webhook = WebhookSettings(settings.webhook_url, secret, allow_private=settings.webhook_allow_private)
+    return ControlSettings(
+        database_url=url,
+        policy=breaker_policy(settings),
+        policy_ttl=timedelta(minutes=settings.policy_ttl_minutes),
+        close=close_settings(settings),
+        webhook=webhook,
+    )
+
+
+def guard_keys_file(settings: Settings) -> Path:
+    return settings.data_dir / "guards.json"
