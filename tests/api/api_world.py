@@ -1,4 +1,4 @@
-"""One A10G at 1.006 USD/h that served teams search and ads of acme from 11:00 to 11:15, closed; rows as the loader writes them."""
+"""One A10G at 1.006 USD/h that served teams search and ads of acme from 11:00 to 11:15, closed; rows as the loader makes them."""
 
 from __future__ import annotations
 
