@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import psycopg
 import structlog
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from core.errors import Unavailable
 from models.partitions import ensure_months
@@ -20,6 +21,8 @@ from streaming.delta_files import DeltaFile
 POLL_S = 0.15
 BATCH_FILES = 64
 BATCH_BYTES = 32_000_000
+DAMAGE = (psycopg.DataError, psycopg.IntegrityError)
+"""Faults of a file's content; any other fault is the database's, and the file waits."""
 LOADER_LOCK = 7_360_702
 """Advisory lock of one loading transaction: two loaders take turns."""
 
@@ -51,22 +54,21 @@ class Loader:
         """One transaction for the batch; when it fails on its content, each file alone, and the bad one is set aside."""
         try:
             new = apply_files(self.engine, kind, batch, self.now())
-        except OperationalError as error:
-            raise Unavailable(
-                f"the database did not take {batch[0].name}: {error.orig}", hint="run `tokenfuse doctor`"
-            ) from error
-        except DBAPIError as error:
+        except (DBAPIError, psycopg.Error) as error:
+            fault = error.orig if isinstance(error, DBAPIError) else error
+            if not isinstance(fault, DAMAGE):
+                raise Unavailable(f"the database did not take {batch[0].name}: {fault}", hint="run `tokenfuse doctor`") from error
             if len(batch) > 1:
                 return sum(self._apply(kind, [file]) for file in batch)
-            self._set_aside(batch[0], error)
+            self._set_aside(batch[0], fault)
             return 0
         for file in batch:
             delta_files.keep_applied(self.deltas, file)
         return new
 
-    def _set_aside(self, file: DeltaFile, error: DBAPIError) -> None:
+    def _set_aside(self, file: DeltaFile, fault: Exception) -> None:
         place = delta_files.set_aside(self.deltas, file)
-        reason = str(error.orig).splitlines()[0] if error.orig is not None else str(error)
+        reason = str(fault).splitlines()[0]
         log.error("delta file cannot be applied and is set aside", file=file.name, moved_to=str(place), reason=reason)
 
 

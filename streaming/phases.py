@@ -12,6 +12,7 @@ from pathlib import Path
 from core.errors import Conflict
 from eventlog import manifest
 from streaming import checkpoints
+from streaming.feed import feed_folder
 from streaming.plan import Plan
 from streaming.settings import StreamSettings
 from streaming.warmup import warmup_folder
@@ -39,11 +40,11 @@ class Phase:
         return self.plan.fingerprint == other.plan.fingerprint and dict(self.epochs) == dict(other.epochs)
 
 
-def epoch_folder(settings: StreamSettings, topic: str, epoch: str) -> Path:
-    """Where the job reads a topic's epoch."""
+def read_folder(settings: StreamSettings, topic: str, epoch: str) -> Path:
+    """Where the job reads a topic's epoch; the folder's name is the epoch's."""
     if epoch.startswith(WARM):
-        return warmup_folder(settings.data_dir, topic, epoch.removeprefix(WARM))
-    return settings.log / topic / epoch
+        return warmup_folder(settings.data_dir, topic, epoch)
+    return feed_folder(settings.data_dir, epoch) if topic == "engine" else settings.log / topic / epoch
 
 
 def next_phase(settings: StreamSettings, plan: Plan) -> Phase:
@@ -74,7 +75,7 @@ def _oldest_epoch(settings: StreamSettings, topic: str) -> str:
 
 def _is_done(settings: StreamSettings, topic: str, epoch: str) -> bool:
     if epoch.startswith(WARM):
-        return not any(epoch_folder(settings, topic, epoch).glob("*.csv"))
+        return not any(read_folder(settings, topic, epoch).glob("*.csv"))
     return manifest.is_sealed(settings.log, topic, epoch) and not manifest.segments(settings.log, topic, epoch)
 
 

@@ -22,7 +22,7 @@ from streaming import checkpoints
 from streaming.flink_rest import FlinkRest
 from streaming.jobs.main import write_spec
 from streaming.loader import Loader
-from streaming.phases import Phase, epoch_folder, next_phase
+from streaming.phases import Phase, read_folder, next_phase
 from streaming.plan import current_plan
 from streaming.process import JobProcess, free_port, only_run, start_job
 from streaming.settings import StreamSettings
@@ -119,7 +119,7 @@ class Supervisor:
 
     def _start(self, phase: Phase, run: checkpoints.Run, port: int) -> JobProcess:
         settings = self._settings
-        folders = {topic: epoch_folder(settings, topic, epoch) for topic, epoch in phase.epochs.items()}
+        folders = {topic: read_folder(settings, topic, epoch) for topic, epoch in phase.epochs.items()}
         for folder in (*folders.values(), settings.deltas):
             folder.mkdir(parents=True, exist_ok=True)
         places = {**folders, "checkpoints": run.folder, "deltas": settings.deltas}

@@ -20,16 +20,16 @@ from core.usage import encode_line
 from eventlog.archive import ids_since
 from eventlog.archive_manifest import files_of
 
-SEGMENT = "warmup"
-"""The ``segment`` of a warm-up line starts with this; ``streaming.jobs.engine`` knows it by that."""
-
 
 def warmup_folder(data_dir: Path, topic: str, epoch: str) -> Path:
-    return data_dir / "run" / "warmup" / epoch / topic
+    return data_dir / "run" / "warmup" / topic / epoch
 
 
 def write_warmup(data_dir: Path, epochs: Mapping[str, str], since: date) -> dict[str, int]:
-    """Write the warm-up file of each topic (``warmup-EPOCH.LINES.csv``) from the archive; returns lines by topic."""
+    """Write each topic's warm-up file (``EPOCH.LINES.csv``, EPOCH = ``warmup-`` and the epoch that follows) from the archive.
+
+    Returns the lines of each topic; a topic without any gets no file.
+    """
     usage = (encode_line(row) for row in ids_since(data_dir, since))
     lines = {"usage": usage, "engine": _newest_samples(data_dir, since)}
     return {topic: _write(warmup_folder(data_dir, topic, epoch), epoch, lines[topic]) for topic, epoch in epochs.items()}
@@ -54,13 +54,13 @@ def _write(folder: Path, epoch: str, lines: Iterable[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for stale in folder.iterdir():
         stale.unlink()
-    segment, count = f"{SEGMENT}-{epoch}", 0
+    count = 0
     with (folder / ".writing").open("w", encoding="utf-8") as file:
         for line in lines:
-            file.write(f"{line},{segment}\n")
+            file.write(f"{line},{epoch}\n")
             count += 1
         file.flush()
         os.fsync(file.fileno())
     if count:
-        (folder / ".writing").rename(folder / f"{segment}.{count}.csv")
+        (folder / ".writing").rename(folder / f"{epoch}.{count}.csv")
     return count

@@ -18,7 +18,8 @@ from eventlog.manifest import SegmentFile
 from models.database import transaction
 from streaming import backlog, delta_files
 from streaming.backlog import Backlog, Consumption
-from streaming.phases import TOPICS, WARM, Phase, epoch_folder
+from streaming.feed import feed, feed_folder
+from streaming.phases import TOPICS, WARM, Phase, read_folder
 from streaming.settings import StreamSettings
 
 ARCHIVE_EVERY_S = 30.0
@@ -74,6 +75,7 @@ class Watch:
         found = self._backlogs()
         for topic, b in found.items():
             self._names[topic].update(s.segment for s in b.segments)
+        self._feed(found["engine"])
         self._write_states(found, checkpoint)
         consumed = {topic: self._consumption[topic].consumed(b, checkpoint, self._settled) for topic, b in found.items()}
         if self._archive_is_due(found):
@@ -87,6 +89,12 @@ class Watch:
     def _backlogs(self) -> dict[str, Backlog]:
         with transaction(self._engine) as connection:
             return {topic: backlog.look(connection, self._settings.log, topic) for topic in TOPICS}
+
+    def _feed(self, engine: Backlog) -> None:
+        assert self._phase is not None
+        epoch = self._phase.epochs["engine"]
+        if not epoch.startswith(WARM):
+            feed(feed_folder(self._settings.data_dir, epoch), engine.of([epoch]))
 
     def _oldest_pending_ns(self) -> int | None:
         waiting = (file for kind in delta_files.KINDS for file in delta_files.finished(self._settings.deltas, kind))
@@ -144,7 +152,7 @@ class Watch:
         if not self._phase.warms_up:
             return
         for topic, epoch in self._phase.epochs.items():
-            files = list(epoch_folder(self._settings, topic, epoch).glob("*.csv"))
+            files = list(read_folder(self._settings, topic, epoch).glob("*.csv"))
             segments = tuple(SegmentFile(p.name.split(".")[0], int(p.name.split(".")[1]), p, epoch) for p in files)
             with transaction(self._engine) as connection:
                 warm = Backlog(topic, segments, backlog.applied_lines(connection, topic, [s.segment for s in segments]))

@@ -53,6 +53,7 @@ def configuration(plan: Plan, settings: StreamSettings, folders: JobFolders, web
         "execution.checkpointing.tolerable-failed-checkpoints": 3,
         "state.backend.type": settings.state_backend,
         "state.backend.rocksdb.memory.managed": "true",
+        "state.backend.rocksdb.use-bloom-filter": "true",
         "taskmanager.memory.managed.size": "512 mb",
         "taskmanager.memory.network.max": "128 mb",
         "table.exec.state.ttl": f"{plan.state_ttl_ms} ms",

@@ -22,8 +22,8 @@ ENGINE_CHANGE = Types.ROW_NAMED(
 )
 
 
-WARM_SEGMENT = "warmup"
-"""A line of such a segment was counted by an earlier job: it is taken into the state and emits nothing."""
+WARM_SEGMENT = "warmup-"
+"""A line of such a segment (``streaming.warmup``) was counted by an earlier job: it is taken into the state and emits nothing."""
 
 
 class FoldEngine(KeyedProcessFunction):

@@ -70,10 +70,15 @@ FROM usage_spread"""
 
 
 def _length() -> str:
-    """Both lengths of each request whose counts are known: a missing count is not a length of zero."""
+    """Both lengths of each request whose counts are known: a missing count is not a length of zero.
+
+    Naming every column keeps the planner from pruning this branch's copy of ``usage_once``: only equal plans share one operator,
+    and two dedupe operators would cost twice and could keep different duplicates.
+    """
+    every = " AND ".join(f"`{name}` IS NOT NULL" for name in LINE_COLUMNS)
     halves = " UNION ALL ".join(
         f"SELECT pt, finished_ms / 3600000 * 3600000 AS hour_ms, {_names(LENGTH_KEYS)}, '{kind}' AS kind, {column} AS tokens "
-        "FROM usage_once WHERE usage_source <> 'missing'"
+        f"FROM usage_once WHERE usage_source <> 'missing' AND {every}"
         for kind, column in (("input", "total_in"), ("output", "`output`"))
     )
     return f"""CREATE TEMPORARY VIEW usage_length AS

@@ -1,0 +1,180 @@
+"""Every delta file is added once: whole or not at all, in any order, however often it is seen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from models.tables_usage import ENGINE_MEASURES, USAGE_MEASURES
+from streaming import delta_files, loader
+from streaming.loader import Loader
+
+pytestmark = pytest.mark.db
+
+NOW = datetime(2026, 11, 30, 19, 0, tzinfo=UTC)
+MINUTE = 1_796_050_740_000  # 2026-11-30T14:59:00Z
+KEYS = "c,ns,m,org,team,,u,k,P1,ok,exact,0"
+
+
+def usage_row(minute_ms: int, *, requests: int = 1, output: int = 10, keys: str = KEYS) -> str:
+    measures = {name: 0 for name in USAGE_MEASURES} | {"requests": requests, "output": output}
+    return ",".join([str(minute_ms), keys, *map(str, measures.values())])
+
+
+def put(deltas: Path, kind: str, name: str, *rows: str) -> Path:
+    path = deltas / kind / f"part-{name}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def total(db: Engine, query: str) -> list[tuple[object, ...]]:
+    with db.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(query))]
+
+
+@pytest.fixture
+def load(db: Engine, tmp_path: Path) -> Callable[[], int]:
+    return Loader(db, tmp_path, lambda: NOW).run_once
+
+
+SUMS = "SELECT sum(requests)::int, sum(output)::int FROM {}"
+
+
+def test_minute_hour_and_day_hold_the_same_sums(db: Engine, tmp_path: Path, load: Callable[[], int]) -> None:
+    rows = [usage_row(MINUTE + i * 60_000, output=i) for i in range(2_000)]
+    put(tmp_path, "usage", "a-0-0", *rows)
+    assert load() == 1
+    for table, buckets in (("usage_minute", 2_000), ("usage_hour", 35), ("usage_day", 3)):
+        assert total(db, SUMS.format(table)) == [(2_000, 1_999_000)]
+        assert total(db, f"SELECT count(*) FROM {table}") == [(buckets,)]
+
+
+def test_a_file_seen_again_does_nothing(db: Engine, tmp_path: Path, load: Callable[[], int]) -> None:
+    put(tmp_path, "usage", "a-0-0", usage_row(MINUTE))
+    assert load() == 1
+    put(tmp_path, "usage", "a-0-0", usage_row(MINUTE))
+    assert load() == 0
+    assert total(db, SUMS.format("usage_minute")) == [(1, 10)]
+    assert not delta_files.finished(tmp_path, "usage")
+
+
+def test_a_late_record_is_a_delta_to_an_old_minute(db: Engine, tmp_path: Path, load: Callable[[], int]) -> None:
+    put(tmp_path, "usage", "a-0-0", usage_row(MINUTE))
+    load()
+    put(tmp_path, "usage", "a-0-1", usage_row(MINUTE, output=5), usage_row(MINUTE, output=7))
+    load()
+    assert total(db, "SELECT requests, output FROM usage_minute") == [(3, 22)]
+
+
+def test_touched_quarter_hours_become_dirty(db: Engine, tmp_path: Path, load: Callable[[], int]) -> None:
+    put(tmp_path, "usage", "a-0-0", usage_row(MINUTE), usage_row(MINUTE + 60_000))
+    put(tmp_path, "engine", "a-0-0", ",".join([str(MINUTE - 3_600_000), "c,ns,m,t,0,node", *("1" for _ in ENGINE_MEASURES)]))
+    load()
+    assert total(db, "SELECT to_char(window_start, 'HH24:MI') FROM dirty_window ORDER BY 1") == [
+        ("13:45",),
+        ("14:45",),
+        ("15:00",),
+    ]
+
+
+def test_names_keep_commas_accents_and_han(db: Engine, tmp_path: Path, load: Callable[[], int]) -> None:
+    put(tmp_path, "usage", "a-0-0", usage_row(MINUTE, keys='"c,1",ns,m,组织,"équipe, nord",,u,k,P1,ok,exact,0'))
+    load()
+    assert total(db, "SELECT cluster, org, team, project FROM usage_minute") == [("c,1", "组织", "équipe, nord", "")]
+
+
+def test_files_flink_still_writes_are_not_touched(tmp_path: Path, load: Callable[[], int]) -> None:
+    path = put(tmp_path, "usage", "a-0-0", usage_row(MINUTE))
+    hidden = path.rename(path.with_name(".part-a-0-0.inprogress.77"))
+    assert load() == 0
+    assert hidden.exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "rows"),
+    [
+        ("cut short", [usage_row(MINUTE)[:-12]]),
+        ("not a number", [usage_row(MINUTE).replace(str(MINUTE), "noon")]),
+        ("another version's columns", ["1,2,3"]),
+        ("bytes that are no text", ["\x00"]),
+    ],
+)
+def test_a_damaged_file_is_set_aside_and_the_others_go_on(
+    db: Engine, tmp_path: Path, load: Callable[[], int], fault: str, rows: list[str]
+) -> None:
+    put(tmp_path, "usage", "a-0-0", usage_row(MINUTE))
+    put(tmp_path, "usage", "a-0-1", *rows)
+    put(tmp_path, "usage", "a-0-2", usage_row(MINUTE))
+    assert load() == 2, fault
+    assert total(db, SUMS.format("usage_day")) == [(2, 20)]
+    assert (tmp_path / "damaged" / "usage" / "part-a-0-1").exists()
+    assert total(db, "SELECT name FROM applied_file ORDER BY 1") == [("usage/part-a-0-0",), ("usage/part-a-0-2",)]
+
+
+def test_a_kill_between_commit_and_move_counts_nothing_twice(
+    db: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[[], int]
+) -> None:
+    put(tmp_path, "usage", "a-0-0", usage_row(MINUTE))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_files, "keep_applied", killed)
+        with pytest.raises(KeyboardInterrupt):
+            load()
+    assert load() == 0
+    assert total(db, SUMS.format("usage_minute")) == [(1, 10)]
+
+
+def test_a_kill_within_the_transaction_leaves_nothing(
+    db: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[[], int]
+) -> None:
+    put(tmp_path, "usage", "a-0-0", usage_row(MINUTE))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loader, "_record", killed)
+        with pytest.raises(KeyboardInterrupt):
+            load()
+    assert total(db, "SELECT count(*) FROM usage_minute") == [(0,)]
+    assert load() == 1
+
+
+def test_two_loaders_at_once_add_each_file_once(db: Engine, tmp_path: Path) -> None:
+    for i in range(40):
+        put(tmp_path, "usage", f"a-0-{i}", *(usage_row(MINUTE + j * 60_000) for j in range(50)))
+    counts: list[int] = []
+    loaders = [threading.Thread(target=lambda: counts.append(Loader(db, tmp_path, lambda: NOW).run_once())) for _ in range(2)]
+    for thread in loaders:
+        thread.start()
+    for thread in loaders:
+        thread.join()
+    assert sum(counts) == 40
+    assert total(db, SUMS.format("usage_hour")) == [(2_000, 20_000)]
+
+
+def test_progress_and_lengths_add_up(db: Engine, tmp_path: Path, load: Callable[[], int]) -> None:
+    put(tmp_path, "progress", "a-0-0", "usage,aaaaaaaa-000000000001,3", "engine,aaaaaaaa-000000000001,1")
+    put(tmp_path, "progress", "a-1-0", "usage,aaaaaaaa-000000000001,4")
+    put(tmp_path, "length", "a-0-0", "1796050800000,c,ns,m,org,team,input,12,2,17", "1796050800000,c,ns,m,org,team,input,-1,1,0")
+    load()
+    assert total(db, "SELECT topic, lines FROM segment_progress ORDER BY 1") == [("engine", 1), ("usage", 7)]
+    assert total(db, "SELECT bucket, requests, tokens FROM usage_length_hour ORDER BY 1") == [(-1, 1, 0), (12, 2, 17)]
+
+
+def test_each_commit_is_announced(db: Engine, tmp_path: Path, load: Callable[[], int]) -> None:
+    with db.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("LISTEN tokenfuse_loaded"))
+        put(tmp_path, "usage", "a-0-0", usage_row(MINUTE))
+        load()
+        heard = next(connection.connection.driver_connection.notifies(timeout=10, stop_after=1))
+    assert heard.payload == "usage"
