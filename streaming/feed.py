@@ -1,8 +1,8 @@
 """Hands engine segments to the job in order of time: one merged file after the other, the next when the last is applied.
 
-The file source reads what it finds in any order, which a counter fold cannot bear beyond the few samples it keeps. So the job reads
-``DATA/run/feed/EPOCH``, where each file holds every segment that became visible meanwhile, sorted by ``at_ms``; lines keep their
-``segment`` column, so progress, consumption and archive stay as they are. ``.fed.jsonl`` says which file holds which segments.
+The file source reads what it finds in any order, which a counter fold cannot bear beyond the few samples it keeps. So the job
+reads ``DATA/run/feed/EPOCH``, where each file holds every segment that became visible meanwhile, sorted by ``at_ms``; lines keep
+their ``segment`` column, so progress, consumption and archive stay as they are. ``.fed.jsonl`` notes which file holds which.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.engine import LINE_COLUMNS
+from eventlog.manifest import SegmentFile
 from streaming.backlog import Backlog
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -33,28 +34,50 @@ def feed_folder(data_dir: Path, epoch: str) -> Path:
     return data_dir / "run" / "feed" / epoch
 
 
-def feed(folder: Path, backlog: Backlog) -> int:
-    """Release the next file if the last one is wholly applied and a segment waits; returns the number of segments released.
+class Feed:
+    """One epoch's feed. Its notes are read once; a kill at any point is made good here."""
 
-    ``backlog`` is the engine topic's, of this folder's epoch alone.
-    """
-    fed = _fed(folder)
-    held = {name for entry in fed for name in entry.segments}
-    if fed and any(s.segment in fed[-1].segments and backlog.applied.get(s.segment, 0) < s.lines for s in backlog.segments):
-        return 0
-    waiting = [s for s in backlog.segments if s.segment not in held]
-    if not waiting:
-        return 0
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._fed = _noted(folder)
+        self._held = {name for entry in self._fed for name in entry.segments}
+
+    def release(self, backlog: Backlog) -> int:
+        """Release the next file if the last one is wholly applied and a segment waits; returns the number of segments in it.
+
+        ``backlog`` is the engine topic's, of this epoch alone.
+        """
+        last = set(self._fed[-1].segments) if self._fed else set()
+        if any(s.segment in last and backlog.applied.get(s.segment, 0) < s.lines for s in backlog.segments):
+            return 0
+        waiting = [s for s in backlog.segments if s.segment not in self._held]
+        if not waiting:
+            return 0
+        chosen = _within(waiting, MAX_BYTES)
+        number = int(self._fed[-1].file.removesuffix(".csv")) + 1 if self._fed else 1
+        entry = Fed(f"{number:09d}.csv", tuple(s.segment for s in chosen))
+        _release(self._folder, entry, [s.path for s in chosen])
+        self._fed.append(entry)
+        self._held.update(entry.segments)
+        self._drop_archived({s.segment for s in backlog.segments})
+        return len(chosen)
+
+    def _drop_archived(self, visible: set[str]) -> None:
+        """Feed files whose segments all left the log for the archive are not needed again."""
+        for entry in self._fed[:-1]:
+            if visible.isdisjoint(entry.segments):
+                (self._folder / entry.file).unlink(missing_ok=True)
+
+
+def _within(waiting: Sequence[SegmentFile], limit: int) -> list[SegmentFile]:
+    """The first segments that fit into ``limit`` bytes together, at least one."""
     chosen, size = [waiting[0]], waiting[0].path.stat().st_size
     for segment in waiting[1:]:
         size += segment.path.stat().st_size
-        if size > MAX_BYTES:
+        if size > limit:
             break
         chosen.append(segment)
-    entry = Fed(f"{len(fed) + 1:09d}.csv", tuple(s.segment for s in chosen))
-    _release(folder, entry, [s.path for s in chosen])
-    _drop_archived(folder, fed, {s.segment for s in backlog.segments})
-    return len(chosen)
+    return chosen
 
 
 def _release(folder: Path, entry: Fed, paths: Sequence[Path]) -> None:
@@ -79,20 +102,17 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield int(next(csv.reader([line]))[AT]), line
 
 
-def _fed(folder: Path) -> list[Fed]:
-    """Files released so far, oldest first. A kill before the rename leaves a hidden file: the rename is made up for here."""
-    try:
-        rows = [json.loads(line) for line in (folder / ".fed.jsonl").read_text().splitlines()]
-    except FileNotFoundError:
+def _noted(folder: Path) -> list[Fed]:
+    """Files released so far, oldest first. A torn last note is cut off; a file noted and not yet renamed is renamed now."""
+    notes = folder / ".fed.jsonl"
+    if not notes.exists():
         return []
+    text = notes.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        notes.write_text(whole)
+    rows = [json.loads(line) for line in whole.splitlines()]
     fed = [Fed(row["file"], tuple(row["segments"])) for row in rows]
     if fed and (folder / f".{fed[-1].file}").exists():
         (folder / f".{fed[-1].file}").rename(folder / fed[-1].file)
     return fed
-
-
-def _drop_archived(folder: Path, fed: Sequence[Fed], visible: set[str]) -> None:
-    """Feed files whose segments all left the log for the archive are not needed again."""
-    for entry in fed:
-        if visible.isdisjoint(entry.segments):
-            (folder / entry.file).unlink(missing_ok=True)

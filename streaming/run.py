@@ -22,7 +22,7 @@ from streaming import checkpoints
 from streaming.flink_rest import FlinkRest
 from streaming.jobs.main import write_spec
 from streaming.loader import Loader
-from streaming.phases import Phase, read_folder, next_phase
+from streaming.phases import Phase, next_phase, read_folder
 from streaming.plan import current_plan
 from streaming.process import JobProcess, free_port, only_run, start_job
 from streaming.settings import StreamSettings

@@ -18,7 +18,7 @@ from eventlog.manifest import SegmentFile
 from models.database import transaction
 from streaming import backlog, delta_files
 from streaming.backlog import Backlog, Consumption
-from streaming.feed import feed, feed_folder
+from streaming.feed import Feed, feed_folder
 from streaming.phases import TOPICS, WARM, Phase, read_folder
 from streaming.settings import StreamSettings
 
@@ -61,6 +61,8 @@ class Watch:
                 if phase.epochs[topic] != self._phase.epochs[topic]:
                     self._names[topic] = set()
         self._phase = phase
+        engine = phase.epochs["engine"]
+        self._feed = None if engine.startswith(WARM) else Feed(feed_folder(self._settings.data_dir, engine))
         self._consumption = {topic: Consumption() for topic in TOPICS}
         self._behind = {
             topic: {s.segment for s in found.segments if found.applied.get(s.segment, 0) < s.lines}
@@ -75,7 +77,7 @@ class Watch:
         found = self._backlogs()
         for topic, b in found.items():
             self._names[topic].update(s.segment for s in b.segments)
-        self._feed(found["engine"])
+        self._release_engine_lines(found["engine"])
         self._write_states(found, checkpoint)
         consumed = {topic: self._consumption[topic].consumed(b, checkpoint, self._settled) for topic, b in found.items()}
         if self._archive_is_due(found):
@@ -90,11 +92,10 @@ class Watch:
         with transaction(self._engine) as connection:
             return {topic: backlog.look(connection, self._settings.log, topic) for topic in TOPICS}
 
-    def _feed(self, engine: Backlog) -> None:
+    def _release_engine_lines(self, engine: Backlog) -> None:
         assert self._phase is not None
-        epoch = self._phase.epochs["engine"]
-        if not epoch.startswith(WARM):
-            feed(feed_folder(self._settings.data_dir, epoch), engine.of([epoch]))
+        if self._feed is not None:
+            self._feed.release(engine.of([self._phase.epochs["engine"]]))
 
     def _oldest_pending_ns(self) -> int | None:
         waiting = (file for kind in delta_files.KINDS for file in delta_files.finished(self._settings.deltas, kind))
