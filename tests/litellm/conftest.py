@@ -98,7 +98,7 @@ class Proxy:
         return self.centre.usage
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(true: Callable[[], bool], seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         if time.monotonic() > deadline:

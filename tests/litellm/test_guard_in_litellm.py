@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import Proxy, wait_for
-from guard_servers import limit, reject
+from guard_servers import KEY_ID, limit, reject, signed
 
 pytestmark = pytest.mark.litellm
 
@@ -102,22 +102,25 @@ def test_tokens_per_minute_let_the_crossing_request_pass_and_refuse_the_next(pro
 
 
 def test_usage_of_plain_streamed_failed_and_refused_calls_arrives_without_texts(proxy: Proxy) -> None:
-    proxy.obey(reject("tenant:acme/blocked", breaker=9, epoch=4))
-    proxy.centre.usage.clear()
+    proxy.obey(reject("tenant:kinds/blocked", breaker=9, epoch=4))
     secret = "nobody must read this"
-    assert proxy.chat("sk-acme-search-ann", text=secret).status == 200
-    assert proxy.chat("sk-acme-search-ann", text=secret, stream=True, stream_options={"include_usage": True}).status == 200
-    assert proxy.chat("sk-acme-search-ann", model="failing", text=secret).status in (200, 500)
-    assert proxy.chat("sk-acme-blocked-eve", text=secret).status == 503
-    wait_for(lambda: {"stream", "plain", "failed", "refused"} <= {kind(p) for p in proxy.centre.usage})
-    by_kind = {kind(payload): payload for payload in proxy.centre.usage}
+    assert proxy.chat("sk-kinds-open-ann", text=secret).status == 200
+    assert proxy.chat("sk-kinds-open-ann", text=secret, stream=True, stream_options={"include_usage": True}).status == 200
+    assert proxy.chat("sk-kinds-open-ann", model="failing", text=secret).status in (200, 500)
+    assert proxy.chat("sk-kinds-blocked-eve", text=secret).status == 503
+    wait_for(lambda: {"stream", "plain", "failed", "refused"} <= {kind(p) for p in of_org(proxy, "kinds")})
+    by_kind = {kind(payload): payload for payload in of_org(proxy, "kinds") if payload["model_group"] != "vendor"}
     assert (by_kind["plain"]["prompt_tokens"], by_kind["plain"]["completion_tokens"]) == (8, 3)
     assert by_kind["stream"]["metadata"]["usage_object"]["prompt_tokens_details"]["cached_tokens"] == 4
-    assert by_kind["plain"]["metadata"]["user_api_key_team_alias"] == "search"
+    assert by_kind["plain"]["metadata"]["user_api_key_team_alias"] == "open"
     assert by_kind["refused"]["tokenfuse_policy"] == {
         "breaker": 9, "version": proxy.versions[-1], "action": "refused", "prompt_tokens_before": None,
     }  # fmt: skip
     assert secret not in json.dumps(proxy.centre.usage)
+
+
+def of_org(proxy: Proxy, org: str) -> list[dict[str, Any]]:
+    return [payload for payload in proxy.centre.usage if payload["metadata"]["user_api_key_org_id"] == org]
 
 
 def kind(payload: dict[str, Any]) -> str:
@@ -127,22 +130,21 @@ def kind(payload: dict[str, Any]) -> str:
 
 
 def test_the_proxy_goes_on_while_the_centre_is_down_and_loses_no_usage(proxy: Proxy) -> None:
-    proxy.obey(reject("tenant:acme/blocked"))
-    proxy.usage(1)
-    proxy.centre.usage.clear()
+    proxy.obey(reject("tenant:down/blocked"))
     proxy.centre.status = 503
     try:
-        assert [proxy.chat("sk-acme-search-ann").status for _ in range(3)] == [200, 200, 200]
-        assert proxy.chat("sk-acme-blocked-eve").status == 503
+        assert [proxy.chat("sk-down-open-ann").status for _ in range(3)] == [200, 200, 200]
+        assert proxy.chat("sk-down-blocked-eve").status == 503
     finally:
         proxy.centre.status = 200
-    wait_for(lambda: len({p["litellm_call_id"] for p in proxy.centre.usage}) == 4)
+    wait_for(lambda: len({payload["litellm_call_id"] for payload in of_org(proxy, "down")}) == 4)
 
 
 def test_a_broken_policy_changes_nothing(proxy: Proxy) -> None:
     proxy.obey(reject("tenant:acme/blocked"))
     proxy.centre.reports.clear()
-    proxy.centre.publish({"body": "{}", "signatures": []})
+    forged = signed([], version=proxy.versions[-1] + 100, keys={KEY_ID: b"not the guard's key at all"})
+    proxy.centre.publish(forged)
     wait_for(lambda: any("signature" in report["note"] for report in proxy.centre.reports))
     assert proxy.chat("sk-acme-blocked-eve").status == 503
     assert proxy.chat("sk-acme-search-ann").status == 200
