@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 TEXT_KEYS = frozenset(
@@ -29,8 +31,8 @@ def without_texts(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _object(value: Mapping[str, Any], depth: int) -> dict[str, Any]:
     kept: dict[str, Any] = {}
-    for name, item in list(value.items())[:MAX_ITEMS]:
-        if not _label(name) or name.lower() in TEXT_KEYS:
+    for name, item in islice(value.items(), MAX_ITEMS):
+        if not _kept_key(name):
             continue
         if item is None or type(item) is bool:
             kept[name] = item
@@ -44,12 +46,19 @@ def _object(value: Mapping[str, Any], depth: int) -> dict[str, Any]:
     return kept
 
 
+@lru_cache(maxsize=4096)
+def _kept_key(name: Any) -> bool:
+    return _label(name) and name.lower() not in TEXT_KEYS
+
+
 def _scalar(item: Any) -> bool:
+    if type(item) is int:
+        return -_INT64 <= item < _INT64
     if isinstance(item, str):
         return _label(item)
     if isinstance(item, float):
         return item - item == 0
-    return item is None or (isinstance(item, int) and -_INT64 <= item < _INT64)
+    return item is None or isinstance(item, bool)
 
 
 def _label(item: Any) -> bool:

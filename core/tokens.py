@@ -22,6 +22,13 @@ class TokenCounts:
     output_reasoning: int = 0
 
     def __post_init__(self) -> None:
+        u, r, w5, w1 = self.input_uncached, self.input_cache_read, self.input_cache_write_5m, self.input_cache_write_1h
+        out, reasoning = self.output, self.output_reasoning
+        all_whole = type(u) is type(r) is type(w5) is type(w1) is type(out) is type(reasoning) is int
+        if not (all_whole and min(u, r, w5, w1, reasoning) >= 0 and max(u, r, w5, w1, out) <= MAX_TOKENS and reasoning <= out):
+            self._explain()
+
+    def _explain(self) -> None:
         for name in TOKEN_FIELDS:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):

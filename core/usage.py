@@ -119,22 +119,24 @@ def _check_names(record: UsageRecord) -> None:
     d, t = record.deployment, record.tenant
     if not d.model_id:
         raise BadRecord("must not be empty", field="deployment.model_id", value=d.model_id)
-    names = {
-        "request_id": record.request_id,
-        "deployment.cluster": d.cluster,
-        "deployment.namespace": d.namespace,
-        "deployment.model_id": d.model_id,
-        "tenant.org": t.org,
-        "tenant.team": t.team,
-        "tenant.project": t.project,
-        "tenant.user": t.user,
-        "tenant.key_id": t.key_id,
-    }
-    for name, value in names.items():
+    names = (d.cluster, d.namespace, d.model_id, t.org, t.team, t.project, t.user, t.key_id)
+    whole = record.request_id + "".join(names)
+    if max(map(len, names)) > MAX_NAME or not whole.isprintable() or '"' in whole or "\\" in whole:
+        _explain_names(record.request_id, names)
+
+
+def _explain_names(request_id: str, names: tuple[str, ...]) -> None:
+    for name, value in zip(("request_id", *_NAMED), (request_id, *names), strict=True):
         if name != "request_id" and len(value) > MAX_NAME:
             raise BadRecord(f"is longer than {MAX_NAME} characters", field=name, value=value)
         if not value.isprintable() or '"' in value or "\\" in value:
             raise BadRecord("holds a control character, quote or backslash", field=name, value=value)
+
+
+_NAMED = (
+    "deployment.cluster", "deployment.namespace", "deployment.model_id",
+    "tenant.org", "tenant.team", "tenant.project", "tenant.user", "tenant.key_id",
+)  # fmt: skip
 
 
 LINE_COLUMNS: tuple[str, ...] = (
@@ -182,7 +184,7 @@ def line_fields(record: UsageRecord, *, counted: int = 1) -> tuple[str | int, ..
 
 def encode_line(fields: tuple[str | int, ...]) -> str:
     """One canonical CSV line, without its line break."""
-    return ",".join(f'"{f}"' if isinstance(f, str) and "," in f else str(f) for f in fields)
+    return ",".join([f'"{f}"' if type(f) is str and "," in f else str(f) for f in fields])
 
 
 @dataclass(frozen=True, slots=True)

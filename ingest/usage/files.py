@@ -109,11 +109,7 @@ def _first_field(start: str) -> str:
 
 def _check_hope(name: str, format: str, batch: list[ParsedRow]) -> None:
     first = batch[0]
-    if (
-        len(batch) >= HOPELESS_ROWS
-        and isinstance(first, BadRow)
-        and all(isinstance(row, BadRow) for row in batch)
-    ):
+    if len(batch) >= HOPELESS_ROWS and isinstance(first, BadRow) and all(isinstance(row, BadRow) for row in batch):
         error = first.error
         message = f"none of the first {len(batch)} rows is a {format} record; the first {error.message}"
         raise BadInput(message, where=f"{name}:{first.position}", field=error.field, hint="check --format")

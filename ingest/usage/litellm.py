@@ -102,7 +102,9 @@ def obj(item: Object, name: str) -> Object:
 def label(item: Object, name: str, limit: int = MAX_NAME) -> str:
     """A short string; null and LiteLLM's "None" read as ''. Numbers are taken as their digits."""
     value = item.get(name)
-    if value is None or value == "None" or isinstance(value, (bool, Mapping, list)):
+    if type(value) is str and len(value) <= limit:
+        return "" if value == "None" else value
+    if value is None or isinstance(value, (bool, dict, list)):
         return ""
     text = str(value)
     if len(text) > limit:

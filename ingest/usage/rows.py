@@ -79,13 +79,17 @@ def prepare(record: UsageRecord, position: int = 0) -> Prepared:
     """A record in the log's two forms."""
     fields = line_fields(record)
     full = orjson.dumps(usage_object(record))
-    unmapped = _unmapped(record.raw) if record.raw else ()
+    unmapped = unmapped_names(record.raw) if record.raw else ()
     return Prepared(position, record.request_id, int(fields[1]), int(fields[2]), encode_line(fields), full, unmapped)
 
 
-def _unmapped(raw: Mapping[str, Any]) -> tuple[str, ...]:
+def unmapped_names(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of what a record's ``raw`` holds that no rule explains."""
+    unknown = raw.get(UNMAPPED)
+    if not isinstance(unknown, dict):
+        return unmapped_fields(raw)
     usage = {name: value for name, value in raw.items() if name != UNMAPPED}
-    return (*raw.get(UNMAPPED, ()), *unmapped_fields(usage))
+    return (*unknown, *unmapped_fields(usage))
 
 
 def bad_row(position: int, error: BadRecord, item: Any = None) -> BadRow:

@@ -13,21 +13,26 @@ from typing import Any, BinaryIO
 import orjson
 
 from core.errors import BadRecord
+from core.texts import without_texts
 from core.tokens import MAX_TOKENS
-from core.usage import MAX_ID, SCHEMA, SERVICE_TIERS, STATUSES, USAGE_SOURCES
+from core.usage import MAX_ID, MAX_NAME, SCHEMA, SERVICE_TIERS, STATUSES, USAGE_SOURCES
 from core.usage_codec import DEPLOYMENT_KEYS, EARLIEST, LATEST, TENANT_KEYS, decode_usage
 from ingest.usage.reading import json_items
-from ingest.usage.rows import BadRow, ParsedRow, Prepared, SourceOptions, bad_row, prepare
+from ingest.usage.rows import BadRow, ParsedRow, Prepared, SourceOptions, bad_row, prepare, unmapped_names
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
 HOUR_MS = 3_600_000
-_KEYS = frozenset(
+_CORE_KEYS = frozenset(
     {
         "schema", "request_id", "started_at", "first_token_at", "finished_at", "deployment", "tenant", "tokens", "usage_source",
-        "status", "service_tier", "http_status", "finish_reason", "stream", "requested_model",
+        "status", "service_tier",
     }
 )  # fmt: skip
+_KEYS = _CORE_KEYS | {
+    "http_status", "finish_reason", "stream", "requested_model", "engine", "n", "attempt", "trace_id", "session_id", "queue_ms",
+    "raw",
+}  # fmt: skip
 _TIERS, _STATUSES, _SOURCES = frozenset(SERVICE_TIERS), frozenset(STATUSES), frozenset(USAGE_SOURCES) - {"missing"}
 _TENANTS_KEPT = 50_000
 
@@ -69,7 +74,7 @@ class UsageJson:
         source, status, tier = item["usage_source"], item["status"], item["service_tier"]
         if not (
             source in _SOURCES and status in _STATUSES and tier in _TIERS and item["schema"] == SCHEMA
-            and 0 < len(request_id) <= MAX_ID and _plain_name(request_id) and _plain_extras(get)
+            and 0 < len(request_id) <= MAX_ID and _plain_name(request_id) and _plain_extras(item)
         ):  # fmt: skip
             return None
         counts = _counts(tokens)
@@ -86,12 +91,9 @@ class UsageJson:
             "finished_at": finished, "deployment": deployment, "tenant": tenant, "tokens": counts[1], "usage_source": source,
             "status": status, "service_tier": tier,
         }  # fmt: skip
-        for name in ("requested_model", "http_status", "finish_reason", "stream"):
-            value = get(name)
-            if value is not None and value != "":
-                full[name] = value
+        unmapped = _add_extras(item, full)
         line = f"{request_id},{first_ms},{finished_ms},{names},{tier},{status},{source},0,{counts[0]},{duration_ms},1"
-        return Prepared(position, request_id, first_ms, finished_ms, line, orjson.dumps(full, option=orjson.OPT_UTC_Z))
+        return Prepared(position, request_id, first_ms, finished_ms, line, orjson.dumps(full, option=orjson.OPT_UTC_Z), unmapped)
 
     def _identity(self, deployment: Any, tenant: Any) -> tuple[str, dict[str, str], dict[str, str]] | None:
         if len(deployment) != 3 or len(tenant) != 5:
@@ -117,15 +119,38 @@ def _plain_name(name: str) -> bool:
     return name.isprintable() and '"' not in name and "\\" not in name and "," not in name
 
 
-def _plain_extras(get: Any) -> bool:
-    code, stream = get("http_status"), get("stream")
-    if not ((code is None or (type(code) is int and 0 <= code <= 999)) and (stream is None or type(stream) is bool)):
-        return False
-    for name in ("requested_model", "finish_reason"):
-        value = get(name)
-        if value is not None and not (type(value) is str and len(value) <= 120 and value.isprintable()):
+_TEXTS = {"requested_model": MAX_NAME, "finish_reason": MAX_NAME, "engine": MAX_NAME, "trace_id": MAX_ID, "session_id": MAX_ID}
+_NUMBERS = {"http_status": (0, 999), "n": (1, 1024), "attempt": (1, 1000), "queue_ms": (0, 86_400_000)}
+_EXTRAS = (
+    ("requested_model", ""), ("engine", ""), ("http_status", None), ("finish_reason", ""), ("stream", None), ("n", 1),
+    ("attempt", 1), ("trace_id", ""), ("session_id", ""), ("queue_ms", None),
+)  # fmt: skip
+
+
+def _plain_extras(item: dict[str, Any]) -> bool:
+    for name in item.keys() - _CORE_KEYS:
+        value = item[name]
+        if name in _TEXTS:
+            plain = type(value) is str and len(value) <= _TEXTS[name] and value.isprintable()
+        elif name in _NUMBERS:
+            plain = type(value) is int and _NUMBERS[name][0] <= value <= _NUMBERS[name][1]
+        else:
+            plain = type(value) is (bool if name == "stream" else dict)
+        if not plain and value is not None:
             return False
     return True
+
+
+def _add_extras(item: dict[str, Any], full: dict[str, Any]) -> tuple[str, ...]:
+    for name, default in _EXTRAS:
+        value = item.get(name)
+        if value is not None and value != default:
+            full[name] = value
+    kept = without_texts(item.get("raw") or {})
+    if not kept:
+        return ()
+    full["raw"] = kept
+    return unmapped_names(kept)
 
 
 def _counts(tokens: Any) -> tuple[str, dict[str, int]] | None:

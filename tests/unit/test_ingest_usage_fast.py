@@ -40,7 +40,9 @@ def items(draw: st.DrawFn) -> dict[str, Any]:
         "usage_source": st.sampled_from(["exact", "estimated", "missing"]) | ODD,
         "service_tier": st.sampled_from(["P0", "P2", "P3"]) | ODD, "schema": st.sampled_from(["usage/1", "usage/2"]) | ODD,
         "http_status": st.integers(-1, 1000) | ODD, "stream": ODD, "finish_reason": NAMES | ODD, "requested_model": NAMES | ODD,
-        "raw": st.just({"prompt_tokens": 3, "foo": 1}), "n": st.integers(0, 3), "extra": ODD, "messages": st.just(["hello"]),
+        "raw": st.dictionaries(st.sampled_from(["prompt_tokens", "foo", "unmapped", "input"]), ODD | st.just({"bar": 1})) | ODD,
+        "n": st.integers(0, 3) | ODD, "extra": ODD, "messages": st.just(["hello"]), "attempt": st.integers(0, 1001) | ODD,
+        "engine": NAMES | ODD, "trace_id": NAMES | ODD, "session_id": NAMES | ODD, "queue_ms": st.integers(-1, 9) | ODD,
     }  # fmt: skip
     for name in draw(st.lists(st.sampled_from(sorted(changes)), max_size=4)):
         item[name] = draw(changes[name])

@@ -1,0 +1,124 @@
+"""Records a second through the ingest boundary, by format: bytes -> validated rows (before the log), and with verdicts.
+
+Run: python -m bench.ingest_validate [--records N]. Real bodies where there are any (TOKENFUSE_DATA), repeated under new ids.
+Every record carries the full identity (8 keys) and 6 counts. Times are process time, best of three, so that a busy machine
+disturbs them less; start-up is apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+import orjson
+
+from core.ports import Ack, LogBatch, LogLine, Topic
+from core.usage import Deployment
+from ingest.usage.registry import ADAPTERS
+from ingest.usage.rows import BadRow, SourceOptions
+from ingest.usage.service import UsageIngest
+
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+OPTIONS = SourceOptions(deployment=Deployment("c", "n", "m"))
+
+
+class NoLog:
+    """Takes everything and keeps nothing: the boundary's own cost."""
+
+    def append(self, topic: Topic, batch: LogBatch) -> Ack:
+        return Ack(topic, "none", 0, len(batch.lines))
+
+    def read(self, topic: Topic, after: str | None = None, limit: int = 10_000) -> Iterator[LogLine]:
+        return iter(())
+
+    def close(self) -> None:
+        return None
+
+
+def usage_body(records: int, *, raw: bool) -> bytes:
+    """Our own records: the ordinary kind, or each with a provider's usage object (which takes the strict path)."""
+    return b"\n".join(orjson.dumps(_usage_item(number, raw=raw)) for number in range(records))
+
+
+def _usage_item(number: int, *, raw: bool) -> dict[str, object]:
+    started = NOW - timedelta(hours=1) + timedelta(milliseconds=number)
+    counts = {"input_cache_read": 896, "input_cache_write_5m": 0, "input_cache_write_1h": 0, "output": 44, "output_reasoning": 0}
+    item: dict[str, object] = {
+        "schema": "usage/1", "request_id": f"chatcmpl-{number:016x}:generation", "started_at": started,
+        "first_token_at": started + timedelta(seconds=1), "finished_at": started + timedelta(seconds=9),
+        "deployment": {"cluster": "c", "namespace": "n", "model_id": f"m{number % 8}"},
+        "tenant": {"org": "acme", "team": f"t{number % 200}", "project": "p", "user": f"u{number % 1000}", "key_id": "k"},
+        "tokens": {"input_uncached": 120} | counts, "usage_source": "exact", "status": "ok", "service_tier": "P1",
+        "http_status": 200, "finish_reason": "stop", "stream": True,
+    }  # fmt: skip
+    return item | {"raw": {"prompt_tokens": 1016, "completion_tokens": 44, "total_tokens": 1060}} if raw else item
+
+
+def real_bodies(folder: Path, records: int) -> dict[str, bytes]:
+    """Real rows by format, repeated to the wanted number (LiteLLM's under new ids)."""
+    azure = (folder / "traces/azure_llm_2023/AzureLLMInferenceTrace_code.csv").read_bytes()
+    mooncake = (folder / "traces/mooncake_fast25/conversation_trace_part1.jsonl").read_bytes().splitlines()
+    payloads = [
+        json.loads(line) for line in gzip.decompress((folder / "recordings/open/gateway.jsonl.gz").read_bytes()).splitlines()
+    ]
+    header, *rows = azure.splitlines()
+    wanted = [payloads[number % len(payloads)] for number in range(min(records, 20_000))]
+    again = (orjson.dumps(p | {"payload": p["payload"] | {"id": f"{p['payload']['id']}-{n}"}}) for n, p in enumerate(wanted))
+    return {
+        "azure-llm": b"\n".join([header, *(rows * (records // len(rows) + 1))[:records]]),
+        "mooncake": b"\n".join((mooncake * (records // len(mooncake) + 1))[:records]),
+        "litellm": b"\n".join(again),
+    }
+
+
+def rate(work: Callable[[], int]) -> float:
+    """Records per second of process time, best of three."""
+    best = 0.0
+    for _ in range(3):
+        started = time.process_time()
+        records = work()
+        best = max(best, records / (time.process_time() - started))
+    return best
+
+
+def parse(format: str, body: bytes) -> int:
+    rows = list(ADAPTERS[format].rows(io.BytesIO(body), OPTIONS))
+    assert not any(isinstance(row, BadRow) for row in rows)
+    return len(rows)
+
+
+def judge(format: str, body: bytes) -> int:
+    ingest = UsageIngest(NoLog(), now=lambda: NOW, ensure_partitions=lambda _: None, archive_has=lambda _: set())
+    found = ADAPTERS[format].rows(io.BytesIO(body), OPTIONS)
+    count = 0
+    while batch := list(islice(found, 10_000)):
+        count += len(ingest.accept(batch))
+    return count
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--records", type=int, default=50_000)
+    records = arguments.parse_args().records
+    folder = Path(os.environ.get("TOKENFUSE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    bodies = {"usage": usage_body(records, raw=False), "usage with raw": usage_body(records, raw=True)}
+    if folder.is_dir():
+        bodies |= real_bodies(folder, records)
+    print(f"{'format':<16}{'records':>9}{'bytes/record':>14}{'validated/s':>14}{'judged/s':>12}")
+    for name, body in bodies.items():
+        format = name.split()[0]
+        count = parse(format, body)
+        validated, judged = rate(lambda f=format, b=body: parse(f, b)), rate(lambda f=format, b=body: judge(f, b))  # type: ignore[misc]
+        print(f"{name:<16}{count:>9}{len(body) // count:>14}{validated:>14,.0f}{judged:>12,.0f}")
+
+
+if __name__ == "__main__":
+    main()
