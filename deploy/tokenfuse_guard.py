@@ -286,12 +286,19 @@ PASS = Decision()
 
 
 class Match(NamedTuple):
-    """The entries that touch a request, and what must be known of it before they can be decided."""
+    """The entries that touch a request, and what must be known of it before they can be decided: its prompt's length, fields
+    of its body. ``prompt_cap`` is the lowest max_prompt_tokens among them (0 when another limit needs the length);
+    ``meters`` says that some look at more than one request."""
 
     entries: tuple[Entry, ...] = ()
     needs_prompt: bool = False
-    needs_body: bool = False
+    needs_fields: bool = False
+    prompt_cap: int = 0
     meters: bool = False
+
+    @property
+    def needs_body(self) -> bool:
+        return self.needs_prompt or self.needs_fields
 
 
 NO_MATCH = Match()
@@ -438,15 +445,20 @@ def _least(held: int | None, cap: int) -> int:
 
 
 def _needs(entries: tuple[Entry, ...]) -> Match:
-    prompt = body = meters = False
+    prompt = fields = meters = False
+    caps: list[int] = []
     for entry in entries:
         limits = entry.limits
         if limits:
-            prompt = prompt or "max_prompt_tokens" in limits or "max_concurrent_long" in limits
-            body = body or "max_output_tokens" in limits
-            meters = meters or "tokens_per_min" in limits or "max_concurrent_long" in limits
-        body = body or bool(entry.allowed_models) or entry.action == "reroute"
-    return Match(entries, prompt, body or prompt, meters)
+            if "max_prompt_tokens" in limits:
+                prompt = True
+                caps.append(limits["max_prompt_tokens"])
+            if "max_concurrent_long" in limits:
+                prompt = meters = True
+            fields = fields or "max_output_tokens" in limits
+            meters = meters or "tokens_per_min" in limits
+        fields = fields or bool(entry.allowed_models) or entry.action == "reroute"
+    return Match(entries, prompt, fields, min(caps) if caps else 0, meters)
 
 
 def _refusal(entry: Entry, facts: RequestFacts, can_truncate: bool) -> Refusal | None:
@@ -538,7 +550,8 @@ ELSEWHERE = ("previous_response_id", "conversation", "prompt_embeds")
 MEDIA_KEYS = frozenset(
     ("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "video", "file", "input_file", "file_id")
 )
-SUSPECT = (b"\\u", b"image", b"audio", b"video", b"file", b"previous_response_id", b"conversation", b"prompt_embeds")
+SUSPECT = re.compile(rb'"(?:image|input_|audio|video|file|previous_response_id|conversation|prompt_embeds)')
+"""How the names of media and of prompts kept elsewhere begin in JSON; "input_" is not the name "input"."""
 
 
 class Bound(NamedTuple):
@@ -576,7 +589,9 @@ def quick_bound(raw: bytes, allowance_tokens: int) -> int | None:
     JSON text is never shorter than the UTF-8 text in it, and a message's own keys outweigh what the template puts around it;
     only media, prompts kept elsewhere, and keys that could hide behind an escape need the parse.
     """
-    return None if any(word in raw for word in SUSPECT) else len(raw) + allowance_tokens
+    if SUSPECT.search(raw) or (b"\\" in raw and b"\\u" in raw):
+        return None
+    return len(raw) + allowance_tokens
 
 
 def output_asked(data: Mapping[str, Any]) -> int | None:
@@ -1617,10 +1632,10 @@ class GuardMiddleware:
         """Complete the facts from the body: cheaply by its size where that settles the caps, else parsed, else tokenised."""
         settings = self._settings
         readable = body.whole and not _header(scope, b"content-encoding")
-        if readable and settings.deployment and match.needs_prompt and not _wants_fields(match):
+        if readable and settings.deployment and match.needs_prompt and not match.needs_fields:
             quick = quick_bound(body.raw, settings.template_allowance_tokens)
-            if quick is not None and quick <= _least_cap(match):
-                return facts._replace(prompt_tokens_at_most=quick), match, None
+            if quick is not None and quick <= match.prompt_cap:
+                return RequestFacts(facts.model, facts.deployment, facts.tenant, facts.service_tier, quick), match, None
         data = _parsed(body.raw) if readable else None
         if data is None:
             return facts, match, None
@@ -1633,7 +1648,7 @@ class GuardMiddleware:
             max_output_tokens=found.max_output_tokens,
         )
         match = self.guard.match(facts)
-        if match.needs_prompt and settings.tokenize and (found.tokens is None or found.tokens > _least_cap(match)):
+        if match.needs_prompt and settings.tokenize and (found.tokens is None or found.tokens > match.prompt_cap):
             facts = facts._replace(prompt_tokens=await self._tokenise(scope, data))
         return facts, match, data
 
@@ -1719,6 +1734,8 @@ async def _read(receive: Receive, most: int) -> tuple[Body, Receive]:
     async def replay() -> Message:
         return waiting.pop() if waiting else await receive()
 
+    if len(messages) == 1:
+        return Body(messages[0].get("body") or b"", whole), replay
     return Body(b"".join(m.get("body") or b"" for m in messages), whole), replay
 
 
@@ -1764,15 +1781,6 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
-
-
-def _wants_fields(match: Match) -> bool:
-    """Whether some entry asks for more than the prompt's length: the body must be parsed."""
-    return any(e.allowed_models or e.action == "reroute" or "max_output_tokens" in e.limits for e in match.entries)
-
-
-def _least_cap(match: Match) -> int:
-    return min((e.limits["max_prompt_tokens"] for e in match.entries if "max_prompt_tokens" in e.limits), default=0)
 
 
 # ---- litellm_hook ----
@@ -1885,8 +1893,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
     async def _measured(self, match: Match, facts: RequestFacts, data: dict[str, Any]) -> RequestFacts:
         found = bound(data, self._settings.template_allowance_tokens, self._settings.media_tokens)
         facts = facts._replace(prompt_tokens_at_most=found.tokens, max_output_tokens=found.max_output_tokens)
-        caps = [e.limits["max_prompt_tokens"] for e in match.entries if "max_prompt_tokens" in e.limits]
-        if self._settings.tokenize and caps and (found.tokens is None or found.tokens > min(caps)):
+        if self._settings.tokenize and match.needs_prompt and (found.tokens is None or found.tokens > match.prompt_cap):
             loop = asyncio.get_running_loop()
             exact = await loop.run_in_executor(None, tokenize_request, self._settings.tokenize, data)
             facts = facts._replace(prompt_tokens=exact)

@@ -110,10 +110,10 @@ class GuardMiddleware:
         """Complete the facts from the body: cheaply by its size where that settles the caps, else parsed, else tokenised."""
         settings = self._settings
         readable = body.whole and not _header(scope, b"content-encoding")
-        if readable and settings.deployment and match.needs_prompt and not _wants_fields(match):
+        if readable and settings.deployment and match.needs_prompt and not match.needs_fields:
             quick = quick_bound(body.raw, settings.template_allowance_tokens)
-            if quick is not None and quick <= _least_cap(match):
-                return facts._replace(prompt_tokens_at_most=quick), match, None
+            if quick is not None and quick <= match.prompt_cap:
+                return RequestFacts(facts.model, facts.deployment, facts.tenant, facts.service_tier, quick), match, None
         data = _parsed(body.raw) if readable else None
         if data is None:
             return facts, match, None
@@ -126,7 +126,7 @@ class GuardMiddleware:
             max_output_tokens=found.max_output_tokens,
         )
         match = self.guard.match(facts)
-        if match.needs_prompt and settings.tokenize and (found.tokens is None or found.tokens > _least_cap(match)):
+        if match.needs_prompt and settings.tokenize and (found.tokens is None or found.tokens > match.prompt_cap):
             facts = facts._replace(prompt_tokens=await self._tokenise(scope, data))
         return facts, match, data
 
@@ -212,6 +212,8 @@ async def _read(receive: Receive, most: int) -> tuple[Body, Receive]:
     async def replay() -> Message:
         return waiting.pop() if waiting else await receive()
 
+    if len(messages) == 1:
+        return Body(messages[0].get("body") or b"", whole), replay
     return Body(b"".join(m.get("body") or b"" for m in messages), whole), replay
 
 
@@ -257,12 +259,3 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
-
-
-def _wants_fields(match: Match) -> bool:
-    """Whether some entry asks for more than the prompt's length: the body must be parsed."""
-    return any(e.allowed_models or e.action == "reroute" or "max_output_tokens" in e.limits for e in match.entries)
-
-
-def _least_cap(match: Match) -> int:
-    return min((e.limits["max_prompt_tokens"] for e in match.entries if "max_prompt_tokens" in e.limits), default=0)

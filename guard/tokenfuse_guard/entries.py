@@ -93,12 +93,19 @@ PASS = Decision()
 
 
 class Match(NamedTuple):
-    """The entries that touch a request, and what must be known of it before they can be decided."""
+    """The entries that touch a request, and what must be known of it before they can be decided: its prompt's length, fields
+    of its body. ``prompt_cap`` is the lowest max_prompt_tokens among them (0 when another limit needs the length);
+    ``meters`` says that some look at more than one request."""
 
     entries: tuple[Entry, ...] = ()
     needs_prompt: bool = False
-    needs_body: bool = False
+    needs_fields: bool = False
+    prompt_cap: int = 0
     meters: bool = False
+
+    @property
+    def needs_body(self) -> bool:
+        return self.needs_prompt or self.needs_fields
 
 
 NO_MATCH = Match()

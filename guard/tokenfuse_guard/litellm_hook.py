@@ -134,8 +134,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
     async def _measured(self, match: Match, facts: RequestFacts, data: dict[str, Any]) -> RequestFacts:
         found = bound(data, self._settings.template_allowance_tokens, self._settings.media_tokens)
         facts = facts._replace(prompt_tokens_at_most=found.tokens, max_output_tokens=found.max_output_tokens)
-        caps = [e.limits["max_prompt_tokens"] for e in match.entries if "max_prompt_tokens" in e.limits]
-        if self._settings.tokenize and caps and (found.tokens is None or found.tokens > min(caps)):
+        if self._settings.tokenize and match.needs_prompt and (found.tokens is None or found.tokens > match.prompt_cap):
             loop = asyncio.get_running_loop()
             exact = await loop.run_in_executor(None, tokenize_request, self._settings.tokenize, data)
             facts = facts._replace(prompt_tokens=exact)

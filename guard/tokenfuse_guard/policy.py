@@ -147,15 +147,20 @@ def _least(held: int | None, cap: int) -> int:
 
 
 def _needs(entries: tuple[Entry, ...]) -> Match:
-    prompt = body = meters = False
+    prompt = fields = meters = False
+    caps: list[int] = []
     for entry in entries:
         limits = entry.limits
         if limits:
-            prompt = prompt or "max_prompt_tokens" in limits or "max_concurrent_long" in limits
-            body = body or "max_output_tokens" in limits
-            meters = meters or "tokens_per_min" in limits or "max_concurrent_long" in limits
-        body = body or bool(entry.allowed_models) or entry.action == "reroute"
-    return Match(entries, prompt, body or prompt, meters)
+            if "max_prompt_tokens" in limits:
+                prompt = True
+                caps.append(limits["max_prompt_tokens"])
+            if "max_concurrent_long" in limits:
+                prompt = meters = True
+            fields = fields or "max_output_tokens" in limits
+            meters = meters or "tokens_per_min" in limits
+        fields = fields or bool(entry.allowed_models) or entry.action == "reroute"
+    return Match(entries, prompt, fields, min(caps) if caps else 0, meters)
 
 
 def _refusal(entry: Entry, facts: RequestFacts, can_truncate: bool) -> Refusal | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ ELSEWHERE = ("previous_response_id", "conversation", "prompt_embeds")
 MEDIA_KEYS = frozenset(
     ("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "video", "file", "input_file", "file_id")
 )
-SUSPECT = (b"\\u", b"image", b"audio", b"video", b"file", b"previous_response_id", b"conversation", b"prompt_embeds")
+SUSPECT = re.compile(rb'"(?:image|input_|audio|video|file|previous_response_id|conversation|prompt_embeds)')
+"""How the names of media and of prompts kept elsewhere begin in JSON; "input_" is not the name "input"."""
 
 
 class Bound(NamedTuple):
@@ -51,7 +53,9 @@ def quick_bound(raw: bytes, allowance_tokens: int) -> int | None:
     JSON text is never shorter than the UTF-8 text in it, and a message's own keys outweigh what the template puts around it;
     only media, prompts kept elsewhere, and keys that could hide behind an escape need the parse.
     """
-    return None if any(word in raw for word in SUSPECT) else len(raw) + allowance_tokens
+    if SUSPECT.search(raw) or (b"\\" in raw and b"\\u" in raw):
+        return None
+    return len(raw) + allowance_tokens
 
 
 def output_asked(data: Mapping[str, Any]) -> int | None:
