@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from prometheus_client import Metric
 from sqlalchemy import Engine
 
-from api import errors
+from api import errors, openapi
 from api.auth import Authenticator
 from api.deps import Parts
 from api.guard_keys import KeyRing
@@ -67,6 +67,7 @@ def create_app(settings: ApiSettings, engine: Engine, log: EventLog, *, now: Cal
     for one in ROUTERS:
         app.include_router(one)
     errors.install(app)
+    openapi.correct(app)
     app.add_middleware(Instrument, telemetry=parts.telemetry)
     return app
 

@@ -102,8 +102,10 @@ def internal_response() -> Response:
     return _json(500, error_body("internal", "an unexpected fault; it was logged", "run `tokenfuse doctor`"))
 
 
-async def _on_tokenfuse(_request: Request, error: Exception) -> Response:
+async def _on_tokenfuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, TokenfuseError)
+    if isinstance(error, BadInput) and error.field and not error.where:
+        error.where = "body" if request.method == "POST" else "query"
     if status_of(error) >= 500:
         LOG.warning("request failed: %s: %s", error.code, error)
     return tokenfuse_response(error)

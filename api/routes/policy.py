@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import Annotated, Any
@@ -86,7 +87,8 @@ def report(
     """What the guard did since its last report. Refusals, drops and break-glass use go into the audit trail."""
     now = parts.now()
     guard_seen(connection, caller.name, report.policy_version, now)
-    detail = report.model_dump(mode="json", exclude_none=True)
+    # The audit chain takes no floats: their text differs between writers.
+    detail = json.loads(report.model_dump_json(exclude_none=True), parse_float=str)
     noteworthy = report.refused or report.dropped or report.break_glass or report.expired
     if noteworthy:
         append_audit(connection, now, caller.name, "guard.report", f"guard:{caller.name}", detail)

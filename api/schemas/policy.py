@@ -23,6 +23,18 @@ class PolicyDocument(BaseModel):
     signatures: list[Signature] = Field(min_length=1, max_length=2)
 
 
+class GuardEntryCount(BaseModel):
+    """What one policy entry did to how many requests."""
+
+    model_config = ConfigDict(extra="allow")
+
+    entry: Name
+    what: Name = Field(examples=["refused", "would_refuse"])
+    requests: Count
+    breaker: Count = 0
+    epoch: Count = 0
+
+
 class GuardReportIn(BaseModel):
     """Counts since the last report. Fields of a newer guard are taken along."""
 
@@ -36,6 +48,7 @@ class GuardReportIn(BaseModel):
     dropped: Count = Field(0, description="Usage records lost by the sender; to be repaired from the spend log.")
     expired: bool = Field(False, description="The policy ran out and the guard follows its on_expiry.")
     break_glass: dict[str, Any] | None = Field(None, description="The local file {until, reason} in force.")
+    entries: list[GuardEntryCount] = Field(default_factory=list, max_length=1000)
     note: Name = ""
 
 
