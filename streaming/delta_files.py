@@ -1,15 +1,18 @@
 """Delta files on disk: which are finished, where applied ones are kept for a rebuild, where damaged ones are set aside.
 
-``DATA/deltas/KIND/part-UUID-SUBTASK-N``  finished by Flink (one being written starts with a dot), not yet applied
-``DATA/deltas/applied/KIND/YYYY-MM-DD/``  applied, kept ``keep_delta_days`` for a database restored from an older copy
-``DATA/deltas/damaged/KIND/``             could not be applied
+``DATA/deltas/KIND/part-UUID-SUBTASK-N``    finished by Flink (one being written starts with a dot), not yet applied
+``DATA/deltas/applied/KIND/YYYY-MM-DD/HH``  a pack of applied files, kept for a database restored from an older copy
+``DATA/deltas/damaged/KIND/``               could not be applied
+
+A pack is a row of ``{"name", "bytes"}`` lines, each followed by that many bytes: a file a second would use up the disk's inodes.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -20,59 +23,86 @@ KINDS: tuple[str, ...] = ("usage", "length", "engine", "progress")
 
 @dataclass(frozen=True, slots=True)
 class DeltaFile:
-    """``name`` is KIND/FILE, the key in ``applied_file``; ``size`` is in bytes; ``finished_ns`` since the epoch."""
+    """``name`` is KIND/FILE, the key in ``applied_file``; its ``size`` bytes lie at ``offset`` of ``path``."""
 
     kind: str
     name: str
     path: Path
     size: int
     finished_ns: int
+    offset: int = 0
+
+    def read(self) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            return file.read(self.size)
 
 
 def finished(deltas: Path, kind: str) -> list[DeltaFile]:
     """Finished files of a kind, oldest first. Flink writes into names that start with a dot and renames at the checkpoint."""
-    return _listed(deltas / kind, kind)
-
-
-def _listed(folder: Path, kind: str) -> list[DeltaFile]:
     try:
-        entries = [entry for entry in os.scandir(folder) if entry.name.startswith("part-")]
+        entries = [entry for entry in os.scandir(deltas / kind) if entry.name.startswith("part-")]
     except FileNotFoundError:
         return []
     found = (DeltaFile(kind, f"{kind}/{e.name}", Path(e.path), e.stat().st_size, e.stat().st_mtime_ns) for e in entries)
     return sorted(found, key=lambda file: (file.finished_ns, file.name))
 
 
-def keep_applied(deltas: Path, file: DeltaFile) -> Path:
-    """Move an applied file out of the loader's sight, by the date it was finished."""
-    day = datetime.fromtimestamp(file.finished_ns / 1e9, UTC).date()
-    return _move(file, deltas / "applied" / file.kind / day.isoformat())
+def keep_applied(deltas: Path, files: Sequence[DeltaFile], now: datetime) -> None:
+    """Put applied files into the pack of this hour, durably, then remove them. After a kill one may be packed twice: no harm."""
+    if not files:
+        return
+    at = now.astimezone(UTC)
+    pack = deltas / "applied" / files[0].kind / at.date().isoformat() / f"{at.hour:02d}"
+    pack.parent.mkdir(parents=True, exist_ok=True)
+    with pack.open("ab") as out:
+        out.truncate(_whole_bytes(pack))
+        for file in files:
+            content = file.read()
+            out.write(json.dumps({"name": file.name, "bytes": len(content)}).encode() + b"\n" + content)
+        out.flush()
+        os.fsync(out.fileno())
+    for file in files:
+        file.path.unlink(missing_ok=True)
 
 
 def set_aside(deltas: Path, file: DeltaFile) -> Path:
-    return _move(file, deltas / "damaged" / file.kind)
-
-
-def _move(file: DeltaFile, folder: Path) -> Path:
+    """Move a file that cannot be applied out of the way; returns where it is now."""
+    folder = deltas / "damaged" / file.kind
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / file.path.name
-    try:
-        file.path.rename(target)
-    except FileNotFoundError:
-        if not target.exists():
-            raise
-    return target
+    return file.path.rename(folder / file.path.name)
 
 
-def applied_since(deltas: Path, kind: str, since: date) -> Iterator[DeltaFile]:
-    """Kept files finished on or after ``since``, oldest first."""
+def kept_since(deltas: Path, kind: str, since: datetime) -> Iterator[DeltaFile]:
+    """Kept files applied in the hour of ``since`` or later, oldest pack first."""
+    first = since.astimezone(UTC)
     for day in _days(deltas, kind):
-        if day >= since:
-            yield from _listed(deltas / "applied" / kind / day.isoformat(), kind)
+        for pack in sorted((deltas / "applied" / kind / day.isoformat()).iterdir()):
+            if (day, int(pack.name)) >= (first.date(), first.hour):
+                yield from _packed(pack, kind)
+
+
+def _packed(pack: Path, kind: str) -> Iterator[DeltaFile]:
+    """The whole entries of a pack; a torn last one was never fsynced, and its file is still where Flink left it."""
+    end = pack.stat().st_size
+    with pack.open("rb") as file:
+        while header := file.readline():
+            if not header.endswith(b"\n"):
+                return
+            noted = json.loads(header)
+            offset = file.tell()
+            if offset + noted["bytes"] > end:
+                return
+            yield DeltaFile(kind, noted["name"], pack, noted["bytes"], 0, offset)
+            file.seek(offset + noted["bytes"])
+
+
+def _whole_bytes(pack: Path) -> int:
+    return max((file.offset + file.size for file in _packed(pack, "")), default=0)
 
 
 def sweep(deltas: Path, before: date) -> int:
-    """Remove kept files of days before ``before``; returns the number of days removed."""
+    """Remove packs of days before ``before``; returns the number of days removed."""
     old = [(kind, day) for kind in KINDS for day in _days(deltas, kind) if day < before]
     for kind, day in old:
         shutil.rmtree(deltas / "applied" / kind / day.isoformat())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,8 +17,10 @@ from core.errors import Unavailable
 from models.partitions import ensure_months
 from streaming import delta_files, load_sql
 from streaming.delta_files import DeltaFile
+from streaming.side_topics import TABLES, import_topic
 
 POLL_S = 0.15
+SIDE_ROUNDS = 10
 BATCH_FILES = 64
 BATCH_BYTES = 32_000_000
 DAMAGE = (psycopg.DataError, psycopg.IntegrityError)
@@ -39,13 +41,25 @@ class Loader:
 
     def run_once(self) -> int:
         """Apply every finished file there is; returns how many were new. Raises Unavailable when the database is away."""
-        return sum(self._apply(kind, batch) for kind in delta_files.KINDS for batch in _batches(self.deltas, kind))
+        new = 0
+        for kind in delta_files.KINDS:
+            new += sum(self._apply(kind, batch) for batch in _batches(delta_files.finished(self.deltas, kind)))
+        return new
+
+    def import_side_topics(self) -> int:
+        """Bring in quarantined records and data faults; returns the number of lines. Raises Unavailable as ``run_once``."""
+        folder, now = self.deltas.parent / "log", self.now()
+        return sum(import_topic(self.engine, folder, topic, now) for topic in TABLES)
 
     def run_forever(self, stop: threading.Event) -> None:
         """Poll until ``stop`` is set; a lost database is waited for."""
+        rounds = 0
         while not stop.wait(POLL_S):
             try:
                 self.run_once()
+                if rounds % SIDE_ROUNDS == 0:
+                    self.import_side_topics()
+                rounds += 1
             except Unavailable as error:
                 log.warning("loading waits for the database", reason=str(error))
                 stop.wait(error.retry_after_s)
@@ -62,8 +76,7 @@ class Loader:
                 return sum(self._apply(kind, [file]) for file in batch)
             self._set_aside(batch[0], fault)
             return 0
-        for file in batch:
-            delta_files.keep_applied(self.deltas, file)
+        delta_files.keep_applied(self.deltas, batch, self.now())
         return new
 
     def _set_aside(self, file: DeltaFile, fault: Exception) -> None:
@@ -72,10 +85,10 @@ class Loader:
         log.error("delta file cannot be applied and is set aside", file=file.name, moved_to=str(place), reason=reason)
 
 
-def _batches(deltas: Path, kind: str) -> Iterable[list[DeltaFile]]:
+def _batches(files: Iterable[DeltaFile]) -> Iterator[list[DeltaFile]]:
     batch: list[DeltaFile] = []
     size = 0
-    for file in delta_files.finished(deltas, kind):
+    for file in files:
         if batch and (len(batch) >= BATCH_FILES or size + file.size > BATCH_BYTES):
             yield batch
             batch, size = [], 0
@@ -105,7 +118,7 @@ def _copy(connection: Connection, kind: str, file: DeltaFile) -> int:
     cursor = connection.connection.cursor()
     try:
         with cursor.copy(load_sql.copy_in(kind)) as copy:
-            copy.write(file.path.read_bytes())
+            copy.write(file.read())
         return int(cursor.rowcount)
     finally:
         cursor.close()
@@ -128,3 +141,16 @@ def _record(connection: Connection, kind: str, counts: dict[str, int], now: date
         text("INSERT INTO applied_file (name, kind, rows, applied_at) VALUES (:name, :kind, :rows, :now)"),
         [{"name": name, "kind": kind, "rows": rows, "now": now} for name, rows in sorted(counts.items())],
     )
+
+
+def rebuild(engine: Engine, data_dir: Path, since: datetime, now: datetime) -> int:
+    """After a database was restored from an older copy: apply the kept delta files it does not know; returns their number.
+
+    ``since`` is the time of that copy or earlier; files applied before it that the copy holds are skipped by name.
+    """
+    deltas = data_dir / "deltas"
+    applied = 0
+    for kind in delta_files.KINDS:
+        for batch in _batches(delta_files.kept_since(deltas, kind, since)):
+            applied += apply_files(engine, kind, list({file.name: file for file in batch}.values()), now)
+    return applied

@@ -6,6 +6,7 @@ Crash-only: a phase ends by killing the job's process group, and the next start 
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -50,6 +51,7 @@ def main(settings: StreamSettings, until_idle: bool, *, now: Callable[[], dateti
         if settings.load:
             loader = Loader(engine, settings.deltas, now)
             loader.run_once()
+            loader.import_side_topics()
             stack.enter_context(_in_background(loader))
         return Supervisor(settings, engine, now, stopping).serve(until_idle)
 
@@ -150,13 +152,14 @@ class Supervisor:
 
 def _from_command_line(arguments: list[str]) -> int:
     settings = StreamSettings.from_json(Path(arguments[0]).read_text())
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
     try:
-        return main(settings, "--until-idle" in arguments[1:], now=lambda: datetime.now(UTC))
+        return main(settings, "--until-idle" in arguments[1:], now=lambda: datetime.now(UTC), stop=stop)
     except TokenfuseError as error:
         log.error(str(error), code=error.code)
         return 1
-    except KeyboardInterrupt:
-        return 0
 
 
 if __name__ == "__main__":

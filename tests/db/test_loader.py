@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
+from core.ports import LogBatch
+from eventlog.spool import SpoolLog, SpoolSettings
+from models.database import open_engine
 from models.tables_usage import ENGINE_MEASURES, USAGE_MEASURES
 from streaming import delta_files, loader
-from streaming.loader import Loader
+from streaming.loader import Loader, rebuild
 
 pytestmark = pytest.mark.db
 
@@ -178,3 +182,70 @@ def test_each_commit_is_announced(db: Engine, tmp_path: Path, load: Callable[[],
         load()
         heard = next(connection.connection.driver_connection.notifies(timeout=10, stop_after=1))
     assert heard.payload == "usage"
+
+
+def test_a_database_restored_from_an_older_copy_gets_the_kept_files_again(db: Engine, db_url: str, tmp_path: Path) -> None:
+    clock = [NOW - timedelta(days=1)]
+    load = Loader(db, tmp_path / "deltas", lambda: clock[0]).run_once
+    put(tmp_path / "deltas", "usage", "a-0-0", usage_row(MINUTE))
+    load()
+    db.dispose()
+    copy = db_url.split("?")[0].rsplit("/", 1)[1] + "_copy"
+    admin = open_engine(db_url.replace("/" + copy.removesuffix("_copy") + "?", "/postgres?"))
+    with admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"CREATE DATABASE {copy} TEMPLATE {copy.removesuffix('_copy')}"))
+        clock[0] = NOW
+        put(tmp_path / "deltas", "usage", "a-0-1", usage_row(MINUTE, output=5))
+        put(tmp_path / "deltas", "progress", "a-0-1", "usage,aaaaaaaa-000000000001,3")
+        load()
+        restored = open_engine(db_url.replace(copy.removesuffix("_copy"), copy))
+        assert rebuild(restored, tmp_path, NOW - timedelta(days=2), NOW) == 2
+        assert rebuild(restored, tmp_path, NOW - timedelta(days=2), NOW) == 0
+        assert total(restored, SUMS.format("usage_day")) == total(db, SUMS.format("usage_day")) == [(2, 15)]
+        restored.dispose()
+        connection.execute(text(f"DROP DATABASE {copy}"))
+    admin.dispose()
+
+
+def test_a_torn_pack_loses_no_file(tmp_path: Path) -> None:
+    path = put(tmp_path, "usage", "a-0-0", usage_row(MINUTE))
+    content = path.read_bytes()
+    delta_files.keep_applied(tmp_path, delta_files.finished(tmp_path, "usage"), NOW)
+    pack = next((tmp_path / "applied/usage").glob("*/*"))
+    pack.write_bytes(pack.read_bytes() + b'{"name": "usage/part-a-0-1", "bytes": 900}\nhalf')
+    put(tmp_path, "usage", "a-0-1", usage_row(MINUTE, output=3))
+    delta_files.keep_applied(tmp_path, delta_files.finished(tmp_path, "usage"), NOW)
+    kept = {file.name: file.read() for file in delta_files.kept_since(tmp_path, "usage", NOW)}
+    assert kept["usage/part-a-0-0"] == content
+    assert list(kept) == ["usage/part-a-0-0", "usage/part-a-0-1"]
+
+
+def test_kept_files_are_swept_by_day(tmp_path: Path) -> None:
+    for days in (0, 36):
+        put(tmp_path, "usage", f"a-0-{days}", usage_row(MINUTE))
+        delta_files.keep_applied(tmp_path, delta_files.finished(tmp_path, "usage"), NOW - timedelta(days=days))
+    assert delta_files.sweep(tmp_path, (NOW - timedelta(days=35)).date()) == 1
+    assert [f.name for f in delta_files.kept_since(tmp_path, "usage", NOW - timedelta(days=99))] == ["usage/part-a-0-0"]
+
+
+def test_quarantined_records_and_faults_arrive_once(db: Engine, tmp_path: Path) -> None:
+    log = SpoolLog(tmp_path / "log", SpoolSettings(reserve_bytes=1, reserve_percent=0), lambda: NOW)
+    bad = {
+        "id": "q1",
+        "received_at": NOW.isoformat(),
+        "source": "s",
+        "place": "f:1",
+        "field": "tokens",
+        "reason": "r",
+        "body": {"a": 1},
+    }
+    gap = {"id": "f1", "kind": "gap", "source": "t", "window_start": NOW.isoformat(), "window_end": NOW.isoformat(), "detail": {}}
+    log.append("quarantine", LogBatch([json.dumps(bad), json.dumps(bad), "not JSON", json.dumps(bad | {"id": "q2"})]))
+    log.append("fault", LogBatch([json.dumps(gap | {"noticed_at": NOW.isoformat()})]))
+    log.flush()
+    loader = Loader(db, tmp_path / "deltas", lambda: NOW)
+    assert loader.import_side_topics() == 5
+    assert loader.import_side_topics() == 0
+    assert total(db, "SELECT id, reason FROM quarantine ORDER BY 1") == [("q1", "r"), ("q2", "r")]
+    assert total(db, "SELECT id, kind FROM data_fault") == [("f1", "gap")]
+    log.close()

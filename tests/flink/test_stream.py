@@ -1,0 +1,88 @@
+"""The stream as it is run: real log, real Flink, real database. What comes out is what ``core`` says, after any kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+from stream_world import (
+    World,
+    expected_engine,
+    expected_lengths,
+    expected_minutes,
+    random_lines,
+    samples,
+    with_duplicates,
+)
+
+from core.ports import LogBatch
+from core.usage import encode_line
+
+pytestmark = [pytest.mark.flink, pytest.mark.db, pytest.mark.timeout(1_800)]
+
+
+@pytest.fixture
+def world(tmp_path: Path, db_url: str, db: Engine) -> Iterator[World]:
+    made = World(tmp_path, db_url, db)
+    yield made
+    made.end()
+
+
+def test_kill_9_half_way_changes_no_row(world: World) -> None:
+    lines = random_lines(1, 3_000, scenario="kill")
+    mixed = with_duplicates(lines, 2)
+    scrapes = [samples("0", 300), samples("1", 300)]
+    third = len(mixed) // 3
+    world.append_usage(mixed[:third])
+    world.append_engine(scrapes[0])
+    run = world.start()
+    world.wait(lambda: world.applied_lines() > 0, what="first lines applied")
+    world.append_usage(mixed[third : 2 * third])
+    world.append_engine(scrapes[1])
+    os.killpg(run.pid, signal.SIGKILL)
+    world.append_usage(mixed[2 * third :])
+    world.run_until_idle()
+
+    assert world.minutes() == expected_minutes(lines)
+    assert world.lengths() == expected_lengths(lines)
+    assert world.engine_minutes() == expected_engine(s for engine in scrapes for s in engine)
+    assert world.applied_lines() == len(mixed) + 600
+    assert not list((world.data / "log/usage").glob("*/*.csv")), "consumed segments are in the archive"
+    assert world.rows("SELECT topic, catching_up, log_lines FROM stream_state ORDER BY 1") == [
+        ("engine", False, 0),
+        ("usage", False, 0),
+    ]
+
+
+def test_a_rolled_epoch_and_a_changed_plan_count_nothing_twice(world: World) -> None:
+    first, second, third = (random_lines(i, 500, scenario=f"roll{i}") for i in range(3))
+    world.settings = {"segments_per_epoch": 3}
+    world.append_usage(first)
+    slow = world.log(segment_age_s=3_600.0)
+    slow.append("usage", LogBatch([encode_line(line) for line in second[:250]]))
+    run = world.start(until_idle=False)
+    world.wait(lambda: world.applied_lines() == 500, what="the visible lines are applied")
+    assert not (world.data / "log/usage/000001/_SEALED").exists(), "a writer is still in the epoch"
+    slow.close()
+    world.wait((world.data / "log/usage/000001/_SEALED").exists, what="the epoch is sealed once its last writer left")
+    world.append_usage(with_duplicates([*first, *second], 3), segments=1)
+    world.wait(lambda: world.applied_lines() == 500 + 250 + 1_333, what="the next epoch is read")
+    assert world.minutes() == expected_minutes([*first, *second])
+
+    world.kill_job()
+    world.append_usage(third[:250], segments=1)
+    world.wait(lambda: world.applied_lines() == 500 + 250 + 1_333 + 250, what="the job is started again")
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(timeout=60) == 0
+
+    world.settings = {"dedupe_horizon_days": 8}
+    world.append_usage(with_duplicates([*first, *third], 4), segments=1)
+    world.run_until_idle()
+    world.append_usage(with_duplicates([*second, *third], 5), segments=1)
+    world.run_until_idle()
+    assert world.minutes() == expected_minutes([*first, *second, *third])
+    assert world.lengths() == expected_lengths([*first, *second, *third])
