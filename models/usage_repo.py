@@ -17,8 +17,8 @@ from models.usage_pieces import Piece, coarsest_for, pieces
 __all__ = ["COVERAGE_KEYS", "USAGE_KEYS", "coverage_rows", "usage_rows"]
 
 COUNTS: dict[str, str] = {
-    "requests": "TRUE", "errors": "status = 'error'", "aborted": "status = 'aborted'", "refused": "status = 'refused'",
-    "estimated": "usage_source = 'estimated'", "missing": "usage_source = 'missing'",
+    "requests": "TRUE", "errors": "a_status = 'error'", "aborted": "a_status = 'aborted'", "refused": "a_status = 'refused'",
+    "estimated": "a_source = 'estimated'", "missing": "a_source = 'missing'",
 }  # fmt: skip
 
 
@@ -39,24 +39,25 @@ def usage_rows(
     parts = pieces(window, coarsest_for(time_key, window, zone_name))
     where, values = filter_sql(filters or {})
     inner = " UNION ALL ".join(_piece_sql(number, part, by, where, zone_name, values) for number, part in enumerate(parts))
-    measures = ", ".join(f"sum({name})::bigint AS {name}" for name in (*COUNTS, *TOKEN_FIELDS))
+    counts = [f"coalesce(sum(n) FILTER (WHERE {rule}), 0)::bigint AS {name}" for name, rule in COUNTS.items()]
+    measures = ", ".join([*counts, *(f"sum({name})::bigint AS {name}" for name in TOKEN_FIELDS)])
     keys = ", ".join(f'"{key}"' for key in by)
-    grouped = f"GROUP BY {keys} ORDER BY {keys}" if by else "HAVING count(*) > 0 AND sum(requests) IS NOT NULL"
+    grouped = f"GROUP BY {keys} ORDER BY {keys}" if by else "HAVING count(*) > 0"
     found = connection.execute(text(f"SELECT {keys}{', ' if by else ''}{measures} FROM ({inner}) AS part {grouped}"), values)
     return [_plain(dict(row)) for row in found.mappings()]
 
 
 def _piece_sql(number: int, part: Piece, by: Sequence[str], where: str, zone_name: str, values: dict[str, Any]) -> str:
+    """Sums of one piece by key, status and source: few rows, over which the counts are then filtered."""
     values |= {f"start{number}": part.start, f"end{number}": part.end}
     keys = "".join(f'{key_sql(key, part.level, zone_name, values)} AS "{key}", ' for key in by)
-    counts = ", ".join(
-        f"sum(requests) AS {name}" if name == "requests" else f"coalesce(sum(requests) FILTER (WHERE {rule}), 0) AS {name}"
-        for name, rule in COUNTS.items()
-    )
     tokens = ", ".join(f"sum({name}) AS {name}" for name in TOKEN_FIELDS)
-    grouped = f" GROUP BY {', '.join(str(place) for place in range(1, len(by) + 1))}" if by else ""
+    places = ", ".join(str(place) for place in range(1, len(by) + 3))
     range_sql = f"{part.level} >= :start{number} AND {part.level} < :end{number}"
-    return f"SELECT {keys}{counts}, {tokens} FROM usage_{part.level} WHERE {range_sql}{where}{grouped}"
+    return (
+        f"SELECT {keys}status AS a_status, usage_source AS a_source, sum(requests) AS n, {tokens} "
+        f"FROM usage_{part.level} WHERE {range_sql}{where} GROUP BY {places}"
+    )
 
 
 def _plain(row: Row) -> Row:
