@@ -7,9 +7,10 @@ pass writes nothing. Spend unknown, or in another currency than the cap, is NO_D
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from sqlalchemy import Connection, Engine
 
@@ -18,7 +19,7 @@ from control.running_cost import spend
 from core.breaker import step
 from core.breaker_values import Breaker, BreakerPolicy, CapReading, CapSignal
 from core.budgets import Budget, CapIncrease, effective_cap, share
-from core.money import Money
+from core.money import ZERO, Money
 from core.scopes import Scope, parse_scope
 from models.breaker_repo import ensure_breaker, list_breakers
 from models.database import transaction
@@ -44,8 +45,10 @@ SpendSource = Callable[[Connection, Budget, datetime], Reading]
 
 @dataclass(frozen=True, slots=True)
 class WatchReport:
-    """Scopes looked at, breakers that changed (state after), and scopes whose figures could not be read, with the reason."""
+    """Share of the cap by scope looked at (0 where unknown; an open breaker's scope counts as 1), breakers that changed (state
+    after), scopes whose figures could not be read with the reason, and how many scopes have a capped budget."""
 
+    shares: dict[str, Decimal] = field(default_factory=dict)
     scopes: int = 0
     changed: tuple[Breaker, ...] = ()
     failed: dict[str, str] = field(default_factory=dict)
@@ -70,26 +73,46 @@ class _Capped:
     increases: Sequence[CapIncrease]
 
 
-def watch(engine: Engine, now: datetime, policy: BreakerPolicy, source: SpendSource = read_spend) -> WatchReport:
-    """Measure every capped budget and fold the results. One scope's failure is reported and does not stop the others."""
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    share: Decimal
+    changed: Breaker | None = None
+
+
+def watch(
+    engine: Engine,
+    now: datetime,
+    policy: BreakerPolicy,
+    source: SpendSource = read_spend,
+    pick: Callable[[Iterable[str]], Sequence[str]] = sorted,
+) -> WatchReport:
+    """Measure capped budgets and fold the results. One scope's failure is reported and does not stop the others.
+
+    ``pick`` chooses which scopes, and in which order; all of them unless said otherwise.
+    """
     with transaction(engine) as connection:
         scopes, breakers = _situation(connection, now, policy)
         catching_up = usage_catching_up(connection)
     changed: list[Breaker] = []
     failed: dict[str, str] = {}
+    shares: dict[str, Decimal] = {}
 
     def fold_all(names: Sequence[str]) -> list[Breaker]:
+        found: list[Breaker] = []
         with transaction(engine) as connection:
-            found = [_one(connection, scopes[name], breakers[name], now, policy, source, catching_up) for name in names]
-        return [breaker for breaker in found if breaker is not None]
+            for name in names:
+                seen = _one(connection, scopes[name], breakers[name], now, policy, source, catching_up)
+                shares[name] = seen.share
+                found += [seen.changed] if seen.changed is not None else []
+        return found
 
-    for chunk in _chunks(sorted(scopes)):
+    for chunk in _chunks(pick(scopes)):
         try:
             changed += fold_all(chunk)
         except Exception:
             log.warning("one of %d budgets could not be watched; trying each alone", len(chunk))
             changed += _each_alone(fold_all, chunk, failed)
-    return WatchReport(len(scopes), tuple(changed), failed)
+    return WatchReport(shares, len(scopes), tuple(changed), failed)
 
 
 def _each_alone(
@@ -131,16 +154,21 @@ def _situation(
 def _one(
     connection: Connection, capped: Sequence[_Capped], breaker: Breaker, now: datetime, policy: BreakerPolicy,
     source: SpendSource, catching_up: bool,
-) -> Breaker | None:  # fmt: skip
+) -> _Seen:  # fmt: skip
     if breaker.phase == "open" and breaker.trip is not None and now < breaker.trip.period_end:
-        return None  # nothing measured can close it before the period's end
+        return _Seen(Decimal(1))  # nothing measured can close it before the period's end
     readings = tuple(_reading(connection, c, now, source) for c in capped)
     signal = _signal(connection, parse_scope(breaker.scope), breaker, readings, now, policy, catching_up)
+    used = max(_shares(readings), default=ZERO)
     after, _ = step(policy, breaker, signal, now)
     if after == breaker:
-        return None
+        return _Seen(used)
     folded = fold(connection, breaker.id, signal, now, policy)
-    return folded if folded != breaker else None
+    return _Seen(used, folded if folded != breaker else None)
+
+
+def _shares(readings: Iterable[CapReading]) -> list[Decimal]:
+    return [used for r in readings if (used := share(r.spend, r.cap).value) is not None]
 
 
 def _reading(connection: Connection, capped: _Capped, now: datetime, source: SpendSource) -> CapReading:
@@ -156,8 +184,7 @@ def _signal(
     policy: BreakerPolicy, catching_up: bool,
 ) -> CapSignal:  # fmt: skip
     """The two questions that cost a scan are asked only of a scope about to trip."""
-    shares = [share(r.spend, r.cap).value for r in readings]
-    about_to_trip = breaker.phase != "open" and any(s is not None and s >= policy.trip_share for s in shares)
+    about_to_trip = breaker.phase != "open" and any(used >= policy.trip_share for used in _shares(readings))
     if not about_to_trip:
         return CapSignal(readings, False, catching_up)
     metered = metered_since(connection, scope, now - OPEN_WINDOWS)

@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 import psycopg
 from sqlalchemy import Engine
 
-from control.budget_watch import WatchReport, watch
+from control.budget_watch import WatchReport, read_spend, watch
 from control.ledger_close import CloseSettings, close_due
 from control.notify.webhook import WebhookEffector, WebhookSettings
 from control.outbox import drain
 from control.policy_publish import POLICY_TTL, publish
+from control.watch_order import WatchOrder
 from core.breaker_values import Breaker, BreakerPolicy
 from core.errors import TokenfuseError
 from core.ports import Effector
@@ -62,25 +63,35 @@ class ControlSettings:
 class PassReport:
     """One pass of the deciding lane."""
 
-    watched: WatchReport
+    changed: tuple[Breaker, ...]
+    failed: Mapping[str, str]
+    scopes: int
     published: PublishedPolicy | None
     duration_ms: int
 
 
-def decide(engine: Engine, settings: ControlSettings) -> PassReport:
-    """Measure budgets, fold breakers, publish what changed. Publishing happens even when measuring failed."""
+def decide(engine: Engine, settings: ControlSettings, order: WatchOrder) -> PassReport:
+    """Measure budgets, fold breakers, publish what changed; first for those near their cap, then, when due, for the others."""
     started = time.monotonic_ns()
-    now = settings.now()
-    watched = WatchReport()
-    try:
-        watched = watch(engine, now, settings.policy)
-    except Exception:
-        log.exception("budgets could not be watched")
-    with transaction(engine) as connection:
-        published = publish(connection, settings.now(), settings.policy_ttl)
-    for breaker in watched.changed:
+    hot = _guarded("watching budgets", watch, engine, settings.now(), settings.policy, read_spend, order.hot) or WatchReport()
+    order.note(hot, settings.now())
+    published = _publish(engine, settings)
+    cold = WatchReport()
+    if order.cold_due(hot, settings.now()):
+        now = settings.now()
+        cold = _guarded("watching budgets", watch, engine, now, settings.policy, read_spend, order.cold) or cold
+        order.note(cold, now, cold=True)
+        published = _publish(engine, settings) or published
+    changed = hot.changed + cold.changed
+    for breaker in changed:
         log.warning("breaker %s of %s is %s (epoch %d): %s", *_told(breaker))
-    return PassReport(watched, published, (time.monotonic_ns() - started) // 1_000_000)
+    duration_ms = (time.monotonic_ns() - started) // 1_000_000
+    return PassReport(changed, hot.failed | cold.failed, hot.scopes, published, duration_ms)
+
+
+def _publish(engine: Engine, settings: ControlSettings) -> PublishedPolicy | None:
+    with transaction(engine) as connection:
+        return publish(connection, settings.now(), settings.policy_ttl)
 
 
 def _told(breaker: Breaker) -> tuple[int, str, str, int, str]:
@@ -122,10 +133,10 @@ def _as_runner(engine: Engine, settings: ControlSettings, stop: threading.Event,
         for channel in CHANNELS:
             connection.execute(f"LISTEN {channel}")
         lanes.start()
-        beaten = settings.now() - HEARTBEAT
+        beaten, order = settings.now() - HEARTBEAT, WatchOrder()
         while not stop.is_set():
-            report = _guarded("deciding", decide, engine, settings)
-            if report is not None and report.watched.changed:
+            report = _guarded("deciding", decide, engine, settings, order)
+            if report is not None and report.changed:
                 lanes.wake.set()
             if settings.now() >= beaten + HEARTBEAT:
                 beaten = settings.now()
@@ -157,8 +168,8 @@ def _guarded(step: str, act: Callable[..., T], *args: Any) -> T | None:
 def _beat(engine: Engine, settings: ControlSettings, report: PassReport | None) -> None:
     detail: Mapping[str, Any] = {"ok": False}
     if report is not None:
-        failed = report.watched.failed
-        detail = {"ok": not failed, "scopes": report.watched.scopes, "pass_ms": report.duration_ms, "failed": sorted(failed)}
+        failed = sorted(report.failed)
+        detail = {"ok": not failed, "scopes": report.scopes, "pass_ms": report.duration_ms, "failed": failed}
     with transaction(engine) as connection:
         beat(connection, "control", settings.now(), detail)
 
