@@ -52,10 +52,8 @@ def test_kill_9_half_way_changes_no_row(world: World) -> None:
     assert world.engine_minutes() == expected_engine(s for engine in scrapes for s in engine)
     assert world.applied_lines() == len(mixed) + 600
     assert not list((world.data / "log/usage").glob("*/*.csv")), "consumed segments are in the archive"
-    assert world.rows("SELECT topic, catching_up, log_lines FROM stream_state ORDER BY 1") == [
-        ("engine", False, 0),
-        ("usage", False, 0),
-    ]
+    behind = world.rows("SELECT topic, catching_up, log_lines - read_lines FROM stream_state ORDER BY 1")
+    assert behind == [("engine", False, 0), ("usage", False, 0)]
 
 
 def test_a_rolled_epoch_and_a_changed_plan_count_nothing_twice(world: World) -> None:

@@ -1,0 +1,160 @@
+"""Log file → Flink (dedupe, slices) → delta files → rollups, in records a second, beside DuckDB reading the same file once.
+
+Start-up is apart: the clock runs from the first lines committed to the last. ``python -m bench.stream_throughput DATA [LINES]``.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from sqlalchemy import Engine, text
+
+from core.usage import LINE_COLUMNS, encode_line
+from models.database import open_engine, start_embedded, stop_embedded, upgrade
+from streaming.settings import StreamSettings
+
+LINES = 2_000_000
+PER_SEGMENT = 50_000
+TENANTS, MODELS = 200, 8
+DUPLICATES = 0.03
+START_MS = 1_796_000_000_000
+RECORDS_PER_SECOND_OF_TRAFFIC = 500
+GIVE_UP_S = 1_200.0
+
+
+def run(data_dir: Path, lines: int = LINES) -> dict[str, Any]:
+    """Generate ``lines`` usage lines in ``data_dir`` (emptied first), stream them, compare; rates in records a second."""
+    shutil.rmtree(data_dir, ignore_errors=True)
+    data_dir.mkdir(parents=True)
+    _write_log(data_dir / "log/usage/000001", lines)
+    duck_s, distinct = _duckdb_once(data_dir / "log/usage/000001")
+    url = start_embedded(data_dir / "pg")
+    upgrade(url)
+    engine = open_engine(url)
+    try:
+        measured = _stream(data_dir, url, engine, lines)
+        with engine.connect() as connection:
+            counted = int(connection.execute(text("SELECT sum(requests) FROM usage_day")).scalar_one())
+            files = connection.execute(text("SELECT kind, count(*), sum(rows)::bigint FROM applied_file GROUP BY kind")).all()
+    finally:
+        engine.dispose()
+        stop_embedded(data_dir / "pg")
+    return {
+        "lines": lines, "distinct_ids": distinct, "counted": counted, "exact": counted == distinct, **measured,
+        "duckdb_records_per_s": round(lines / duck_s), "times_duckdb": round(lines / duck_s / measured["records_per_s"], 1),
+        "dedupe": "on, one state key a record", "delta_files": {kind: {"files": n, "rows": rows} for kind, n, rows in files},
+    }  # fmt: skip
+
+
+def _write_log(folder: Path, lines: int) -> None:
+    folder.mkdir(parents=True)
+    rnd = random.Random(1)
+    made = _lines(rnd, lines)
+    for number in range(-(-lines // PER_SEGMENT)):
+        count = min(PER_SEGMENT, lines - number * PER_SEGMENT)
+        segment = f"aaaaaaaa-{number + 1:012d}"
+        with (folder / f"{segment}.{count}.csv").open("w") as file:
+            for _ in range(count):
+                file.write(f"{next(made)},{segment}\n")
+
+
+def _lines(rnd: random.Random, lines: int) -> Iterator[str]:
+    for i in range(lines):
+        finished = START_MS + i * 1000 // RECORDS_PER_SECOND_OF_TRAFFIC + rnd.randrange(2_000)
+        duration = min(int(rnd.expovariate(1 / 4_000)) + 1, 3_600_000)
+        tenant, output = int(TENANTS * rnd.random() ** 3), int(rnd.expovariate(1 / 250))
+        is_repeat = i > 0 and rnd.random() < DUPLICATES
+        yield encode_line(
+            (
+                f"chatcmpl-{rnd.randrange(i) if is_repeat else i:032x}", finished - duration * 9 // 10, finished,
+                "c1", "ns", f"model-{int(MODELS * rnd.random() ** 2)}", f"org{tenant % 10}", f"team{tenant}", "project",
+                f"user{tenant}", f"key{tenant}", "P1", "ok", "exact", 0, rnd.randrange(10, 6_000), rnd.choice((0, 0, 512)), 0, 0,
+                output, output // 4, duration, 1,
+            )
+        )  # fmt: skip
+
+
+def _duckdb_once(folder: Path) -> tuple[float, int]:
+    """Seconds to read, dedupe and group the same lines by minute and keys, and the number of distinct ids."""
+    names = [*LINE_COLUMNS, "segment"]
+    columns = "{" + ", ".join(f"'{n}': '{'VARCHAR' if _is_text(n) else 'BIGINT'}'" for n in names) + "}"
+    sums = ", ".join(f"sum({n})" for n in LINE_COLUMNS[15:22])
+    query = f"""SELECT finished_ms // 60000, {", ".join(LINE_COLUMNS[3:15])}, count(*), {sums}
+        FROM (SELECT * FROM read_csv('{folder}/*.csv', header = false, columns = {columns}, quote = '"')
+              QUALIFY row_number() OVER (PARTITION BY request_id ORDER BY segment) = 1) GROUP BY ALL"""
+    with duckdb.connect() as connection:
+        started = time.perf_counter()
+        rows = connection.execute(query).fetchall()
+        return time.perf_counter() - started, sum(row[13] for row in rows)
+
+
+def _is_text(name: str) -> bool:
+    return name in ("request_id", "segment", *LINE_COLUMNS[3:14])
+
+
+def _stream(data_dir: Path, url: str, engine: Engine, lines: int) -> dict[str, Any]:
+    settings = data_dir / "settings.json"
+    settings.write_text(StreamSettings(data_dir, url, heap_mb=3_072).to_json())
+    with (data_dir / "run.log").open("wb") as output:
+        started = time.perf_counter()
+        command = [sys.executable, "-m", "streaming.run", str(settings)]
+        process = subprocess.Popen(
+            command, cwd=Path(__file__).parent.parent, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        first_s, first, end_s = _follow(engine, lines, started, process)
+        profile = _profile(data_dir)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    rate = round((lines - first) / (end_s - first_s)) if end_s > first_s else lines
+    return {"records_per_s": rate, "start_up_s": round(first_s, 1), "streamed_s": round(end_s - first_s, 1), "profile": profile}
+
+
+def _follow(engine: Engine, lines: int, started: float, process: subprocess.Popen[bytes]) -> tuple[float, int, float]:
+    """(seconds to the first commit, lines of it, seconds to the last commit)."""
+    first_s, first = 0.0, 0
+    while (elapsed := time.perf_counter() - started) < GIVE_UP_S and process.poll() is None:
+        with engine.connect() as connection:
+            applied = int(connection.execute(text("SELECT coalesce(sum(lines), 0) FROM segment_progress")).scalar_one())
+        if applied and not first:
+            first_s, first = elapsed, applied
+        if applied >= lines:
+            return first_s, first, elapsed
+        time.sleep(0.25)
+    raise RuntimeError("the stream did not finish; read run.log and run/flink.log in the data folder")
+
+
+def _profile(data_dir: Path) -> dict[str, Any]:
+    """Share of wall time each chain of operators was busy (1.0 = one core), by Flink's own clocks, and the state's size."""
+    base = f"http://127.0.0.1:{(data_dir / 'run/flink.port').read_text()}/jobs"
+    job = _get(f"{base}/overview")["jobs"][0]["jid"]
+    found = _get(f"{base}/{job}")
+    wall_ms = max(found["duration"], 1)
+    busy = {v["name"][:90]: round(v["metrics"]["accumulated-busy-time"] / wall_ms, 2) for v in found["vertices"]}
+    latest = _get(f"{base}/{job}/checkpoints")["latest"]["completed"]
+    return {
+        "busy_cores": dict(sorted(busy.items(), key=lambda pair: -pair[1])),
+        "state_bytes": latest["state_size"], "checkpoint_ms": latest["end_to_end_duration"],
+    }  # fmt: skip
+
+
+def _get(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(url, timeout=10) as response:
+        found: dict[str, Any] = json.load(response)
+        return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(Path(sys.argv[1]), *(int(n) for n in sys.argv[2:3])), indent=1))
