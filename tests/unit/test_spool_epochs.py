@@ -10,6 +10,8 @@ import pytest
 from spool_samples import ids, spool, until, usage_batch
 
 from core.errors import Unavailable
+from eventlog.layout import make_epoch
+from eventlog.locks import exclusive
 from eventlog.manifest import current_epoch, epochs, is_sealed, seal_epoch, segments
 
 
@@ -37,6 +39,22 @@ def test_sealing_waits_for_the_slow_writer_and_later_lines_go_to_the_next_epoch(
     assert [file.lines for file in segments(tmp_path, "usage", "000002")] == [1]
     assert ids(log) == ["r1", "r2", "r3"]
     log.close()
+
+
+def test_a_writer_that_was_about_to_enter_a_sealed_epoch_takes_the_next(tmp_path: Path) -> None:
+    """The writer has read the old epoch's name and waits for its lock while the seal is being set."""
+    log = spool(tmp_path)
+    with exclusive(tmp_path / "usage/000001/.lock"):
+        entering = threading.Thread(target=log.append, args=("usage", usage_batch("r1")))
+        entering.start()
+        locks = Path("/proc/self/fd")
+        until(lambda: sum(str(fd.resolve()).endswith("usage/000001/.lock") for fd in locks.iterdir()) == 2)
+        make_epoch(tmp_path, "usage", "000002")
+        (tmp_path / "usage/000001/_SEALED").touch()
+    entering.join()
+    log.close()
+    assert segments(tmp_path, "usage", "000001") == []
+    assert [file.lines for file in segments(tmp_path, "usage", "000002")] == [1]
 
 
 def test_a_seal_that_waits_too_long_says_so_and_the_next_call_finishes_it(tmp_path: Path) -> None:
