@@ -318,6 +318,7 @@ ACTIONS = ("reject", "truncate", "reroute", "delay", "limit")
 DELAY_S = 1.0
 """How long a ``delay`` entry holds a request back when it names no ``retry_after_s``."""
 MAX_DELAY_S = 10.0
+MAX_REMEMBERED_MATCHES = 20_000
 
 
 class PolicyError(Exception):
@@ -361,23 +362,27 @@ class Policy:
             if entry.action in ACTIONS:
                 by_scope.setdefault(entry.scope, []).append(entry)
         self.by_scope = by_scope
+        self._matches: dict[tuple[str, str, str], Match] = {}
         self.names_deployments = any(scope.startswith("deployment:") for scope in by_scope)
 
     def match(self, facts: RequestFacts) -> Match:
-        """The entries in force on this request, exemptions taken off."""
-        by_scope = self.by_scope
-        if not by_scope:
+        """The entries in force on this request, exemptions taken off; remembered by who asks for what."""
+        if not self.by_scope:
             return NO_MATCH
+        key = (facts.tenant, facts.deployment, facts.service_tier)
+        found = self._matches.get(key)
+        if found is None:
+            if len(self._matches) >= MAX_REMEMBERED_MATCHES:
+                self._matches.clear()
+            found = self._matches[key] = self._match(facts)
+        return found
+
+    def _match(self, facts: RequestFacts) -> Match:
         keys = scope_keys(facts)
-        entries: list[Entry] = []
-        for key in keys:
-            found = by_scope.get(key)
-            if found:
-                entries.extend(found)
+        entries = [entry for key in keys for entry in self.by_scope.get(key, ())]
         if not entries:
             return NO_MATCH
-        kept = tuple(e for e in entries if not e.exempt or e.exempt.isdisjoint(keys))
-        return _needs(kept)
+        return _needs(tuple(e for e in entries if e.exempt.isdisjoint(keys)))
 
     def decide(self, match: Match, facts: RequestFacts, *, can_truncate: bool = False) -> Decision:
         """Decide on the matched entries.
