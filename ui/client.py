@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 
+TIMEOUT_S = 15
+
 
 class ApiProblem(Exception):
     """Something the person should read. ``signed_out`` means the token is not (or no longer) good."""
@@ -16,37 +18,38 @@ class ApiProblem(Exception):
         self.message, self.hint, self.signed_out = message, hint, signed_out
 
 
+def connect(base_url: str) -> httpx.Client:
+    """The connections that all signed-in people share; it carries no token."""
+    return httpx.Client(base_url=base_url, timeout=httpx.Timeout(TIMEOUT_S, connect=3))
+
+
 class Client:
     """Reads of the API as plain JSON values (money stays a decimal string)."""
 
-    def __init__(self, base_url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
-        self._http = httpx.Client(
-            base_url=base_url,
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=httpx.Timeout(15, connect=3),
-            transport=transport,
-        )
+    def __init__(self, http: httpx.Client, token: str) -> None:
+        self._http, self._token = http, token
 
     def overview(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/overview``."""
         return self._get("/v1/overview", params)
 
     def unit_cost(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/unit-cost``."""
         return self._get("/v1/unit-cost", params)
 
-    def coverage(self, params: Mapping[str, str]) -> dict[str, Any]:
-        return self._get("/v1/coverage", params)
+    def ledger(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/ledger``."""
+        return self._get("/v1/ledger", params)
 
     def _get(self, path: str, params: Mapping[str, str]) -> dict[str, Any]:
         try:
-            answer = self._http.get(path, params=dict(params))
+            answer = self._http.get(path, params=dict(params), headers={"Authorization": f"Bearer {self._token}"})
         except httpx.TimeoutException as error:
-            raise ApiProblem(
-                "The API took longer than 15 seconds.", hint="Choose a shorter time range, then try again."
-            ) from error
+            hint = "Choose a shorter time range, then try again."
+            raise ApiProblem(f"The API took longer than {TIMEOUT_S} seconds.", hint=hint) from error
         except httpx.HTTPError as error:
-            raise ApiProblem(
-                "The Tokenfuse API cannot be reached.", hint="Is it running? `tokenfuse doctor` on the server says what is wrong."
-            ) from error
+            hint = "Is it running? `tokenfuse doctor` on the server says what is wrong."
+            raise ApiProblem("The Tokenfuse API cannot be reached.", hint=hint) from error
         return _body(answer)
 
 
@@ -54,11 +57,21 @@ def _body(answer: httpx.Response) -> dict[str, Any]:
     try:
         body = answer.json()
     except ValueError:
-        body = {}
-    if answer.is_success and isinstance(body, dict):
+        body = None
+    if not isinstance(body, dict):
+        hint = f"It said {answer.status_code}. Does --api-url name the Tokenfuse API?"
+        raise ApiProblem("Something that is not the Tokenfuse API answered.", hint=hint)
+    if answer.is_success:
         return body
-    error = body.get("error", {}) if isinstance(body, dict) else {}
-    if answer.status_code in (401, 403):
-        message = "This token is not accepted." if answer.status_code == 401 else "This token may not read that."
-        raise ApiProblem(message, hint=error.get("message", ""), signed_out=answer.status_code == 401)
-    raise ApiProblem(error.get("message") or f"The API answered {answer.status_code}.", hint=error.get("hint", ""))
+    error = body.get("error")
+    raise _problem(answer.status_code, error if isinstance(error, dict) else {})
+
+
+def _problem(status: int, error: Mapping[str, Any]) -> ApiProblem:
+    said, hint = str(error.get("message") or ""), str(error.get("hint") or "")
+    if status == 401:
+        return ApiProblem("This token is not accepted: it is wrong, expired or revoked.", hint=hint or said, signed_out=True)
+    if status == 403:
+        return ApiProblem(f"This token may not read that{': ' if said else '.'}{said}", hint=hint)
+    named = f"{error['field']}: " if error.get("field") else ""
+    return ApiProblem(f"{named}{said}" if said else f"The API answered {status}.", hint=hint)

@@ -1,7 +1,8 @@
-"""How the pages were started: ``streamlit run ui/app.py -- --api-url URL [--token-file FILE]``."""
+"""How the pages were started: ``streamlit run ui/app.py -- --api-url URL [--token-file FILE] [--demo]``."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +19,10 @@ class Launch:
 
 
 def read_launch(arguments: Sequence[str] | None = None) -> Launch:
-    """Parse the words after ``--``; unknown words are ignored (Streamlit has its own)."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    values = {words[i]: words[i + 1] for i in range(len(words) - 1) if words[i].startswith("--")}
-    token_file = values.get("--token-file")
-    return Launch(
-        values.get("--api-url", Launch.api_url).rstrip("/"), Path(token_file) if token_file else None, "--demo" in words
-    )
+    """Parse the words after ``--``; words that are not ours are left to Streamlit."""
+    parser = argparse.ArgumentParser(prog="streamlit run ui/app.py --", allow_abbrev=False, add_help=False)
+    parser.add_argument("--api-url", default=Launch.api_url)
+    parser.add_argument("--token-file", type=Path)
+    parser.add_argument("--demo", action="store_true")
+    found, _ = parser.parse_known_args(sys.argv[1:] if arguments is None else list(arguments))
+    return Launch(found.api_url.rstrip("/"), found.token_file, found.demo)

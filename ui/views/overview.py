@@ -2,73 +2,95 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 import streamlit as st
 
-from ui.components import session
+from core.windows import Window
 from ui.components.cards import draw_cards
-from ui.components.charts import spend_bars
-from ui.components.filters import choose_range
-from ui.view_models import (
-    breaker_rows,
-    budget_rows,
-    freshness_note,
+from ui.components.charts import parts_bar, spend_bars
+from ui.components.filters import choose_basis, choose_range
+from ui.components.notes import draw_provenance, page_head
+from ui.components.session import fetch, now
+from ui.components.tables import draw_table, draw_unknowns
+from ui.view_models import ranges
+from ui.view_models.overview import (
+    NO_BUDGET,
+    CostPart,
+    breaker_table,
+    budget_table,
+    cost_parts,
     overview_cards,
-    range_params,
+    overview_unknowns,
+    parts_table,
+    refusing,
     series_holes,
-    spend_series,
+    spend_points,
 )
 
 
-def _breakers(data: dict) -> None:  # type: ignore[type-arg]
-    rows = breaker_rows(data["breakers_not_closed"])
-    acting = [row for row in rows if row["State"] == "open" and row["Acting"] == "yes"]
-    if acting:
-        st.error(f"Requests are being refused for: {', '.join(row['Scope'] for row in acting)}", icon=":material/block:")
-    if rows:
-        st.subheader("Breakers that are not closed")
-        st.dataframe(rows, hide_index=True, width="stretch")
-
-
-def _budgets(data: dict) -> None:  # type: ignore[type-arg]
-    st.subheader("Budgets")
-    if not data["budgets"]:
-        st.info(
-            "No budget yet. Set one: `tokenfuse budget set --scope tenant:ORG --period month --amount 500`",
-            icon=":material/savings:",
-        )
+def _breakers(data: dict[str, Any]) -> None:
+    if not data["breakers_not_closed"]:
         return
-    st.dataframe(
-        budget_rows(data["budgets"]),
-        hide_index=True,
-        width="stretch",
-        column_config={"Spent, % of amount": st.column_config.ProgressColumn(min_value=0, max_value=100, format="%.1f %%")},
-    )
+    if names := refusing(data["breakers_not_closed"]):
+        st.error(f"Requests are being refused for: {', '.join(names)}", icon=":material/block:")
+    st.subheader("Breakers that are not closed")
+    draw_table(breaker_table(data["breakers_not_closed"]), "breakers")
 
 
-def _series(data: dict) -> None:  # type: ignore[type-arg]
+def _budgets(data: dict[str, Any]) -> None:
+    st.subheader("Budgets")
+    if data["budgets"]:
+        draw_table(budget_table(data["budgets"]), "budgets")
+    else:
+        st.info(f"No budget yet. {NO_BUDGET}", icon=":material/savings:")
+
+
+def _series(data: dict[str, Any]) -> None:
     st.subheader("Spend over time")
-    points = spend_series(data)
-    if points:
+    points = list(spend_points(data))
+    if any(point["cost"] is not None for point in points):
         spend_bars(points, data["meta"].get("currency") or "", data["series_step"])
     else:
-        st.info("No cost in this time range yet.", icon=":material/hourglass_empty:")
-    for reason in series_holes(data):
-        st.caption(f"Parts are missing: {reason}")
+        st.info("No known cost in this time range.", icon=":material/hourglass_empty:")
+    for hole in series_holes(data):
+        st.caption(hole)
+
+
+def _parts(parts: list[CostPart], *, whole: str) -> None:
+    st.subheader("Where the money went")
+    if not parts:
+        st.info("No quarter hour of this range is closed and priced yet.", icon=":material/hourglass_empty:")
+        return
+    parts_bar(parts)
+    draw_table(parts_table(parts, whole=whole), "parts")
+
+
+def _body(chosen: Window | None, basis: str, at: datetime) -> None:
+    data = fetch("overview", {**ranges.params(chosen), "basis": basis})
+    window = ranges.parsed(data["meta"])
+    parts = cost_parts(fetch("ledger", {**ranges.params(window), "by": "kind"})["rows"])
+    draw_provenance(data["meta"], ranges.words(ranges.elapsed(window, at)), at)
+    _breakers(data)
+    draw_cards(overview_cards(data, parts))
+    draw_unknowns(overview_unknowns(data))
+    _series(data)
+    _parts(parts, whole="Capacity cost" if data["idle_share"] is not None else "Sum")
+    _budgets(data)
 
 
 def page() -> None:
-    st.title("Overview")
-    left, _ = st.columns([1, 3])
-    with left:
-        choice = choose_range()
-    data = session.fetch("overview", range_params(choice, session.now()))
-    if data is None:
-        return
-    st.caption(freshness_note(data["meta"], session.now()))
-    _breakers(data)
-    draw_cards(overview_cards(data))
-    _series(data)
-    _budgets(data)
+    page_head("Overview")
+    at = now()
+    first, second, _ = st.columns(3)
+    with first:
+        range_box = st.container()
+    with second:
+        basis = choose_basis()
+    with range_box:
+        chosen = choose_range(ranges.MONTH, at)
+    _body(chosen, basis, at)
 
 
 page()

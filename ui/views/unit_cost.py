@@ -1,74 +1,89 @@
-"""Unit cost: what a million tokens costs by model, tenant and time, on either basis."""
+"""Unit cost: what a million tokens costs by model, tenant and time, on either basis, and how it moved."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import streamlit as st
 
-from ui.components import session
+from core.windows import Window
+from ui.components.cards import draw_cards
 from ui.components.charts import unit_cost_bars, unit_cost_lines
 from ui.components.filters import choose_basis, choose_group, choose_range
-from ui.view_models import KEY_WORDS, basis_note, freshness_note, range_params, unit_rows
+from ui.components.notes import draw_provenance, page_head
+from ui.components.session import fetch, now
+from ui.components.tables import download, draw_table, draw_unknowns
+from ui.view_models import ranges
+from ui.view_models.provenance import merged_meta
+from ui.view_models.unit_cost import (
+    CHART_ROWS,
+    GROUPS,
+    PER_MTOK,
+    TIME_GROUPS,
+    Row,
+    ordered,
+    unit_cards,
+    unit_points,
+    unit_table,
+    unit_unknowns,
+)
 
-GROUPS = {key: KEY_WORDS[key] for key in ("deployment", "model_id", "team", "user", "service_tier", "hour", "day")}
+
+def _filters(at: datetime) -> tuple[Window, str, str]:
+    boxes = [column.container() for column in st.columns(3)]
+    with boxes[1]:
+        basis = choose_basis()
+    with boxes[2]:
+        by = choose_group(GROUPS, "deployment")
+    with boxes[0]:
+        chosen = choose_range("7d", at)
+    month = ranges.parsed(fetch("overview", {})["meta"]) if chosen is None else chosen
+    return ranges.elapsed(month, at), basis, by
 
 
-def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
-    """Exactly the rows on screen. A text that a spreadsheet would run as a formula is led by a quote."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(rows[0]))
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: f"'{v}" if isinstance(v, str) and v[:1] in "=+-@\t\r" and v else v for k, v in row.items()})
-    return out.getvalue().encode("utf-8-sig")
+def _read(window: Window, basis: str, by: str) -> dict[str, Any]:
+    return fetch("unit_cost", {**ranges.params(window), "basis": basis, "by": by})
 
 
-def _table(rows: list[dict[str, Any]], currency: str) -> None:
-    price = st.column_config.NumberColumn(format="%.4f", help=f"{currency} per million tokens; empty: not defined, see Note")
-    st.dataframe(
-        rows,
-        hide_index=True,
-        width="stretch",
-        column_config={
-            **dict.fromkeys(("Input", "Cached input", "Output", "Blended"), price),
-            "Per request": st.column_config.NumberColumn(format="%.6f", help=f"{currency} per request"),
-            "Cost": st.column_config.NumberColumn(format="%.4f", help=currency),
-            **dict.fromkeys(("Requests", "Input tokens", "Output tokens"), st.column_config.NumberColumn(format="localized")),
-        },
-    )
+def _chart(rows: Sequence[Row], by: str) -> None:
+    currencies = sorted({row["currency"] for row in rows})
+    for currency in currencies:
+        points = unit_points([row for row in rows if row["currency"] == currency], by)
+        if by in TIME_GROUPS:
+            unit_cost_lines(points, currency)
+        else:
+            unit_cost_bars(points, GROUPS[by], currency)
+            if len(points) > CHART_ROWS * len(PER_MTOK):
+                st.caption(f"The {CHART_ROWS} groups with the largest cost; the table has all {len(points) // len(PER_MTOK)}.")
 
 
 def page() -> None:
-    st.title("Unit cost")
-    columns = st.columns(3)
-    with columns[0]:
-        choice = choose_range("7d")
-    with columns[1]:
-        basis = choose_basis()
-    with columns[2]:
-        by = choose_group(GROUPS, "deployment")
-    data = session.fetch("unit_cost", {**range_params(choice, session.now()), "basis": basis, "by": by})
-    if data is None:
-        return
-    currency = data["meta"].get("currency") or ""
-    st.caption(f"{currency} per million tokens · {basis_note(data['meta'])}. {freshness_note(data['meta'], session.now())}")
-    rows = unit_rows(data["rows"], [by])
+    page_head("Unit cost")
+    at = now()
+    window, basis, by = _filters(at)
+    answer, earlier = _read(window, basis, by), ranges.before(window)
+    rows = ordered(answer["rows"], by)
+    meta = merged_meta([row["meta"] for row in rows], answer["meta"])
     if not rows:
-        st.info("No tokens were metered in this time range. Choose a longer one.", icon=":material/hourglass_empty:")
+        st.info("No quarter hour with work is closed in this time range. Choose a longer one.", icon=":material/hourglass_empty:")
         return
-    title = KEY_WORDS[by]
-    if by in {"hour", "day"}:
-        unit_cost_lines(rows, title, currency)
-    else:
-        unit_cost_bars(rows, title, currency)
-    _table(rows, currency)
-    st.download_button(
-        "Download what is shown (CSV)", as_csv(rows), file_name=f"unit-cost-{by}-{choice}-{basis}.csv", mime="text/csv"
-    )
+    totals, past = _read(window, basis, "")["rows"], _read(earlier, basis, "")["rows"]
+    draw_provenance({**meta, **_whole(totals)}, f"{ranges.words(window)}, closed quarter hours", at)
+    draw_cards(unit_cards(totals, past), in_a_row=5)
+    st.caption(f"Compared with {ranges.words(earlier)}.")
+    draw_unknowns(unit_unknowns(rows, by))
+    _chart(rows, by)
+    shown = unit_table(rows, by, [] if by in TIME_GROUPS else _read(earlier, basis, by)["rows"])
+    if answer["total_rows"] > len(rows):
+        st.warning(f"The first {len(rows)} of {answer['total_rows']} rows: choose a shorter range or a coarser group.")
+    draw_table(shown, "unit_costs")
+    download(shown, f"unit-cost-by-{by}-{basis}-{window.start:%Y%m%dT%H%MZ}-{window.end:%Y%m%dT%H%MZ}.csv")
+
+
+def _whole(totals: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"coverage": totals[0]["meta"].get("coverage")} if len(totals) == 1 else {}
 
 
 page()

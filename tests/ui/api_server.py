@@ -1,0 +1,68 @@
+"""A small local HTTP server that answers like the API, for the browser journey."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from sample_answers import ledger, overview, unit_costs
+
+GOOD_TOKEN = "tf_1_journey-secret"
+ROUTES = {"/v1/overview": overview, "/v1/unit-cost": unit_costs, "/v1/ledger": ledger}
+
+
+class Api(ThreadingHTTPServer):
+    """``revoked`` makes it refuse every token."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.revoked = False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Api
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        asked = urlsplit(self.path)
+        if self.server.revoked or self.headers.get("Authorization") != f"Bearer {GOOD_TOKEN}":
+            self._answer(401, {"error": {"code": "unauthenticated", "message": "unknown token", "hint": "make a new one"}})
+            return
+        params = dict(parse_qsl(asked.query, keep_blank_values=True))
+        self._answer(200, ROUTES[asked.path](params, "data", datetime.now(UTC)))
+
+    def _answer(self, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet: a failing test shows the page instead."""
+
+
+@contextmanager
+def serving() -> Iterator[Api]:
+    api = Api()
+    thread = threading.Thread(target=api.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield api
+    finally:
+        api.shutdown()
+        api.server_close()
+        thread.join(5)
