@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -61,32 +62,23 @@ class ControlSettings:
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """One pass of the deciding lane."""
+    """One pass of the deciding lane over the hot or over some of the cold scopes."""
 
-    changed: tuple[Breaker, ...]
-    failed: Mapping[str, str]
-    scopes: int
+    watched: WatchReport
     published: PublishedPolicy | None
     duration_ms: int
 
 
-def decide(engine: Engine, settings: ControlSettings, order: WatchOrder) -> PassReport:
-    """Measure budgets, fold breakers, publish what changed; first for those near their cap, then, when due, for the others."""
-    started = time.monotonic_ns()
-    hot = _guarded("watching budgets", watch, engine, settings.now(), settings.policy, read_spend, order.hot) or WatchReport()
-    order.note(hot, settings.now())
-    published = _publish(engine, settings)
-    cold = WatchReport()
-    if order.cold_due(hot, settings.now()):
-        now = settings.now()
-        cold = _guarded("watching budgets", watch, engine, now, settings.policy, read_spend, order.cold) or cold
-        order.note(cold, now, cold=True)
-        published = _publish(engine, settings) or published
-    changed = hot.changed + cold.changed
-    for breaker in changed:
+def decide(engine: Engine, settings: ControlSettings, order: WatchOrder, *, cold: bool = False) -> PassReport:
+    """Measure budgets (those near their cap, or the next few of the others), fold breakers, publish what changed."""
+    started, now = time.monotonic_ns(), settings.now()
+    pick = partial(order.cold, now=now) if cold else order.hot
+    watched = _guarded("watching budgets", watch, engine, now, settings.policy, read_spend, pick) or WatchReport()
+    order.note(watched, now)
+    for breaker in watched.changed:
         log.warning("breaker %s of %s is %s (epoch %d): %s", *_told(breaker))
-    duration_ms = (time.monotonic_ns() - started) // 1_000_000
-    return PassReport(changed, hot.failed | cold.failed, hot.scopes, published, duration_ms)
+    published = None if cold and not watched.changed else _publish(engine, settings)
+    return PassReport(watched, published, (time.monotonic_ns() - started) // 1_000_000)
 
 
 def _publish(engine: Engine, settings: ControlSettings) -> PublishedPolicy | None:
@@ -136,12 +128,25 @@ def _as_runner(engine: Engine, settings: ControlSettings, stop: threading.Event,
         beaten, order = settings.now() - HEARTBEAT, WatchOrder()
         while not stop.is_set():
             report = _guarded("deciding", decide, engine, settings, order)
-            if report is not None and report.changed:
-                lanes.wake.set()
             if settings.now() >= beaten + HEARTBEAT:
                 beaten = settings.now()
                 _guarded("heartbeat", _beat, engine, settings, report)
-            _wait(connection, settings.tick_s)
+            _rest(connection, engine, settings, order, stop, lanes)
+
+
+def _rest(
+    connection: psycopg.Connection[Any], engine: Engine, settings: ControlSettings, order: WatchOrder, stop: threading.Event,
+    lanes: _Lanes,
+) -> None:  # fmt: skip
+    """Until the next notification or tick: look at the cold scopes that are due, ten at a time so that nothing waits for them."""
+    lanes.wake.set()
+    until = time.monotonic() + settings.tick_s
+    while not stop.is_set():
+        report: PassReport | None = _guarded("deciding", decide, engine, settings, order, cold=True)
+        busy = report is not None and bool(report.watched.shares)
+        left_s = until - time.monotonic()
+        if _notified(connection, 0 if busy else max(left_s, 0)) or left_s <= 0 or not busy:
+            return
 
 
 def _sole_runner(connection: psycopg.Connection[Any]) -> bool:
@@ -149,17 +154,15 @@ def _sole_runner(connection: psycopg.Connection[Any]) -> bool:
     return bool(row and row[0])
 
 
-def _wait(connection: psycopg.Connection[Any], tick_s: float) -> None:
-    """Return at the first notification or after ``tick_s``; what queued up meanwhile is one wake-up."""
-    for _ in connection.notifies(timeout=tick_s, stop_after=1):
-        pass
-    for _ in connection.notifies(timeout=0):
-        pass
+def _notified(connection: psycopg.Connection[Any], timeout_s: float) -> bool:
+    """Whether a notification came within the time; what queued up meanwhile is one wake-up."""
+    first = list(connection.notifies(timeout=timeout_s, stop_after=1))
+    return bool(first + list(connection.notifies(timeout=0)))
 
 
-def _guarded(step: str, act: Callable[..., T], *args: Any) -> T | None:
+def _guarded(step: str, act: Callable[..., T], *args: Any, **more: Any) -> T | None:
     try:
-        return act(*args)
+        return act(*args, **more)
     except Exception:
         log.exception("%s failed; the next round tries again", step)
         return None
@@ -168,8 +171,8 @@ def _guarded(step: str, act: Callable[..., T], *args: Any) -> T | None:
 def _beat(engine: Engine, settings: ControlSettings, report: PassReport | None) -> None:
     detail: Mapping[str, Any] = {"ok": False}
     if report is not None:
-        failed = sorted(report.failed)
-        detail = {"ok": not failed, "scopes": report.scopes, "pass_ms": report.duration_ms, "failed": failed}
+        failed = sorted(report.watched.failed)
+        detail = {"ok": not failed, "scopes": report.watched.scopes, "pass_ms": report.duration_ms, "failed": failed}
     with transaction(engine) as connection:
         beat(connection, "control", settings.now(), detail)
 
