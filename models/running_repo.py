@@ -22,29 +22,26 @@ DAY = timedelta(days=1)
 RECENT = timedelta(minutes=45)
 """Quarter hours this young are looked at even if nothing marked them."""
 
-_OPEN = """
+_OPEN = text("""
     WITH marked AS (
         SELECT cluster, namespace, model_id, window_start FROM dirty_window WHERE window_start >= :start AND window_start < :end
         UNION
         SELECT s.cluster, s.namespace, s.model_id, q FROM node_service s,
             generate_series(greatest(:recent, :start), least(:now, :end) - interval '1 microsecond', interval '15 minutes') q
-    ), opened AS (
-        SELECT * FROM marked m WHERE NOT EXISTS (
-            SELECT 1 FROM ledger_head h WHERE (h.cluster, h.namespace, h.model_id, h.window_start)
-                = (m.cluster, m.namespace, m.model_id, m.window_start)
-        )
     )
-    SELECT o.cluster, o.namespace, o.model_id, o.window_start, sum(u.requests) AS requests,
-           sum(u.input_uncached + u.input_cache_write_5m + u.input_cache_write_1h) AS input_uncached,
-           sum(u.input_cache_read) AS input_cached, sum(u.output) AS output, sum(u.kv_work_x2) AS kv_work_x2,
-           r.currency, r.source, r.units
-    FROM opened o
-    JOIN usage_minute u ON u.minute >= o.window_start AND u.minute < o.window_start + interval '15 minutes'
-        AND (u.cluster, u.namespace, u.model_id) = (o.cluster, o.namespace, o.model_id)
-    LEFT JOIN running_rate r ON (r.cluster, r.namespace, r.model_id, r.window_start)
-        = (o.cluster, o.namespace, o.model_id, o.window_start)
-    WHERE u.minute >= :start AND u.minute < :end AND {scope}
-    GROUP BY o.cluster, o.namespace, o.model_id, o.window_start, r.currency, r.source, r.units
+    SELECT m.cluster, m.namespace, m.model_id, m.window_start, r.currency, r.source, r.units
+    FROM marked m LEFT JOIN running_rate r USING (cluster, namespace, model_id, window_start)
+    WHERE NOT EXISTS (
+        SELECT 1 FROM ledger_head h WHERE (h.cluster, h.namespace, h.model_id, h.window_start)
+            = (m.cluster, m.namespace, m.model_id, m.window_start)
+    )
+""")
+_WORK = """
+    SELECT cluster, namespace, model_id, date_bin('15 minutes', minute, TIMESTAMPTZ 'epoch') AS window_start,
+           sum(requests) AS requests, sum(input_uncached + input_cache_write_5m + input_cache_write_1h) AS input_uncached,
+           sum(input_cache_read) AS input_cached, sum(output) AS output, sum(kv_work_x2) AS kv_work_x2
+    FROM usage_minute u WHERE minute >= :start AND minute < :end AND {scope}
+    GROUP BY 1, 2, 3, 4
 """
 _CLOSED = """
     SELECT currency, sum(amount) AS amount FROM (
@@ -121,20 +118,33 @@ class WorkSoFar:
 
 
 def open_work(connection: Connection, scope: Scope, window: Window, now: datetime) -> list[OpenWork]:
-    """The scope's work in quarter hours of ``window`` that no close has priced yet."""
-    condition, values = _scope(scope, "u")
+    """The scope's work in quarter hours that start in ``window`` and that no close has priced yet."""
     recent = floor_time(now, QUARTER_HOUR) - RECENT
-    bound = {"start": window.start, "end": window.end, "recent": recent, "now": now, **values}
-    rows = connection.execute(text(_OPEN.format(scope=condition)), bound)
-    return [
-        OpenWork(
-            Deployment(r.cluster, r.namespace, r.model_id),
-            r.window_start,
-            _work(r),
-            None if r.units is None else units_from_text(r.units, r.currency, r.source),
-        )
-        for r in rows
-    ]
+    bound = {"start": window.start, "end": window.end, "recent": recent, "now": now}
+    opened = {(r.cluster, r.namespace, r.model_id, r.window_start): r for r in connection.execute(_OPEN, bound)}
+    condition, values = _scope(scope, "u")
+    query, found = text(_WORK.format(scope=condition)), []
+    for start, end in _ranges({key[3] for key in opened}):
+        for r in connection.execute(query, {"start": start, "end": end, **values}):
+            place = opened.get((r.cluster, r.namespace, r.model_id, r.window_start))
+            if place is not None:
+                found.append(OpenWork(Deployment(r.cluster, r.namespace, r.model_id), r.window_start, _work(r), _units(place)))
+    return found
+
+
+def _ranges(starts: set[datetime]) -> list[tuple[datetime, datetime]]:
+    """Neighbouring quarter hours as one span each, so that the reads follow the rollup's time order."""
+    spans: list[tuple[datetime, datetime]] = []
+    for start in sorted(starts):
+        if spans and spans[-1][1] == start:
+            spans[-1] = (spans[-1][0], start + QUARTER_HOUR)
+        else:
+            spans.append((start, start + QUARTER_HOUR))
+    return spans
+
+
+def _units(row: Any) -> RunningUnits | None:
+    return None if row.units is None else units_from_text(row.units, row.currency, row.source)
 
 
 def closed_sums(connection: Connection, scope: Scope, window: Window, basis: CostBasis) -> dict[str, Decimal]:
@@ -178,7 +188,7 @@ def freeze_units(connection: Connection, deployment: Deployment, start: datetime
 def frozen_units(connection: Connection, deployment: Deployment, start: datetime) -> RunningUnits | None:
     """The unit rates an open quarter hour was estimated with, if anybody asked for its spend."""
     row = connection.execute(_FROZEN, {**_key(deployment), "start": start}).first()
-    return None if row is None else units_from_text(row.units, row.currency, row.source)
+    return None if row is None else _units(row)
 
 
 def work_so_far(connection: Connection, deployment: Deployment, window: Window) -> WorkSoFar:
