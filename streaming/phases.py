@@ -53,10 +53,13 @@ def next_phase(settings: StreamSettings, plan: Plan) -> Phase:
     if found is None:
         return Phase(plan, {topic: _oldest_epoch(settings, topic) for topic in TOPICS}, "")
     run, restore = found.run, found.path.as_uri()
-    advanced = {topic: _after(settings, topic, run.epochs[topic]) for topic in TOPICS}
+    done = {topic: _is_done(settings, topic, run.epochs[topic]) for topic in TOPICS}
+    warming = any(epoch.startswith(WARM) for epoch in run.epochs.values())
+    moves = all(done.values()) if warming else True
+    advanced = {topic: _after(settings, topic, run.epochs[topic]) if moves else run.epochs[topic] for topic in TOPICS}
     if run.plan.fingerprint == plan.fingerprint:
         return Phase(plan, advanced, restore, new_sources=advanced != dict(run.epochs))
-    if all(_is_done(settings, topic, run.epochs[topic]) for topic in TOPICS):
+    if all(done.values()):
         _require_later(advanced, run.epochs)
         return Phase(plan, {topic: WARM + epoch for topic, epoch in advanced.items()}, "")
     return Phase(run.plan, run.epochs, restore, drain=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from pathlib import Path
 import structlog
 from sqlalchemy import Engine
 
-from core.errors import TokenfuseError
+from core.errors import TokenfuseError, Unavailable
 from models.database import open_engine
 from streaming import checkpoints
 from streaming.flink_rest import FlinkRest
@@ -32,10 +33,10 @@ from streaming.watch import Watch
 
 LOOK_S = 0.3
 MAX_FAILURES = 5
-"""Starts in a row that ended before the job completed a checkpoint; then a person must look."""
+"""Starts in a row that did not live for HEALTHY_S; then a person must look."""
+HEALTHY_S = 180.0
 
 log = structlog.get_logger("stream")
-Say = Callable[[str], None]
 
 
 def main(settings: StreamSettings, until_idle: bool, *, now: Callable[[], datetime], stop: threading.Event | None = None) -> int:
@@ -49,11 +50,23 @@ def main(settings: StreamSettings, until_idle: bool, *, now: Callable[[], dateti
         stack.callback(engine.dispose)
         stack.enter_context(only_run(settings.run))
         if settings.load:
-            loader = Loader(engine, settings.deltas, now)
+            stack.enter_context(_in_background(_loaded(Loader(engine, settings.deltas, now), stopping, wait=not until_idle)))
+        return Supervisor(settings, engine, now, stopping).serve(until_idle)
+
+
+def _loaded(loader: Loader, stop: threading.Event, *, wait: bool) -> Loader:
+    """The loader after its first round. Without the database it waits, or raises Unavailable when not to ``wait``."""
+    while not stop.is_set():
+        try:
             loader.run_once()
             loader.import_side_topics()
-            stack.enter_context(_in_background(loader))
-        return Supervisor(settings, engine, now, stopping).serve(until_idle)
+            break
+        except Unavailable as error:
+            if not wait:
+                raise
+            log.warning("the stream waits for the database", reason=str(error))
+            stop.wait(error.retry_after_s)
+    return loader
 
 
 class _in_background:
@@ -85,13 +98,19 @@ class Supervisor:
         if until_idle and watch.nothing_to_do():
             return 0
         while not self._stop.is_set():
-            phase = next_phase(self._settings, self._plan)
-            watch.check_start(phase)
-            outcome = self._run_phase(phase, watch)
+            try:
+                phase = next_phase(self._settings, self._plan)
+                watch.check_start(phase)
+                outcome = self._run_phase(phase, watch)
+            except Unavailable as error:
+                log.warning("the stream waits", reason=str(error))
+                self._stop.wait(error.retry_after_s)
+                continue
             if outcome == "idle":
                 return 0
             if outcome == "died":
                 self._failures += 1
+                log.error("the job ended by itself and is started again", output=str(self._output))
                 if self._failures >= MAX_FAILURES:
                     log.error("the job does not stay up", starts=self._failures, output=str(self._output))
                     return 1
@@ -130,21 +149,30 @@ class Supervisor:
         (settings.run / "flink.port").write_text(str(port))
         return start_job([settings.python, "-m", "streaming.jobs.main", str(spec)], settings.run, self._output)
 
+    def _looked(self, watch: Watch, checkpoint: int) -> bool:
+        """One look; while the database is away the job goes on, for its files wait for the loader."""
+        try:
+            return watch.look(checkpoint)
+        except Unavailable as error:
+            log.warning("progress cannot be seen", reason=str(error))
+            self._stop.wait(error.retry_after_s)
+            return False
+
     def _watch_phase(self, phase: Phase, run: checkpoints.Run, job: JobProcess, rest: FlinkRest, watch: Watch) -> str:
         """Until the job dies ("died"), another phase is due ("next"), everything is read ("idle") or the stop ("stopped")."""
         watch.begin(phase)
-        swept = False
+        swept, begun = False, time.monotonic()
         while not self._stop.wait(LOOK_S):
             if not job.alive:
                 return "died"
             checkpoint = rest.last_checkpoint()
-            if checkpoint:
-                self._failures = 0
-                if not swept:
-                    checkpoints.sweep(self._settings.checkpoints, run.number)
-                    swept = True
-            if watch.look(checkpoint or 0):
+            if checkpoint and not swept:
+                checkpoints.sweep(self._settings.checkpoints, run.number)
+                swept = True
+            if self._looked(watch, checkpoint or 0):
                 return "idle"
+            if time.monotonic() - begun > HEALTHY_S:
+                self._failures = 0
             if not next_phase(self._settings, self._plan).same_place(phase):
                 return "next"
         return "stopped"

@@ -65,3 +65,8 @@ class StreamSettings:
             return cls(**(fields | {"data_dir": Path(fields["data_dir"])}))
         except (TypeError, KeyError) as error:
             raise BadInput(f"not a settings file of this version: {error}", field="settings") from error
+
+
+def scratch_folder(settings: StreamSettings) -> Path:
+    """Flink's working files; emptied at each start."""
+    return settings.run / "flink-tmp"

@@ -15,7 +15,7 @@ from pyflink.table import DataTypes, Schema, StreamTableEnvironment
 
 from streaming.jobs.engine import ENGINE_CHANGE, ENGINE_LINES, FoldEngine
 from streaming.plan import Columns, Plan
-from streaming.settings import StreamSettings
+from streaming.settings import StreamSettings, scratch_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ def configuration(plan: Plan, settings: StreamSettings, folders: JobFolders, web
         "parallelism.default": settings.parallelism,
         "pipeline.max-parallelism": plan.max_parallelism,
         "pipeline.object-reuse": "true",
+        "io.tmp.dirs": scratch_folder(settings),
         "rest.port": web_port,
         "rest.bind-port": web_port,
         "rest.bind-address": "127.0.0.1",

