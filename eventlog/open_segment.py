@@ -13,6 +13,7 @@ from eventlog.layout import (
     SegmentFile,
     epoch_folder,
     fsync_folder,
+    make_epoch,
     open_folder,
     segment_name,
 )
@@ -124,6 +125,7 @@ def open_segment(folder: Path, topic: str, writer: str) -> OpenSegment:
 def _enter_epoch(folder: Path, topic: str) -> tuple[str, int]:
     while True:
         epoch = current_epoch(folder, topic)
+        make_epoch(folder, topic, epoch)  # a seal in another process may have made only a part of it yet
         lock = lock_shared(epoch_folder(folder, topic, epoch) / ".lock")
         # A seal may have come in between: it opens the next epoch first, then waits for this lock.
         if epoch == current_epoch(folder, topic) and not is_sealed(folder, topic, epoch):

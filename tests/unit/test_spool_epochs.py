@@ -57,6 +57,14 @@ def test_a_writer_that_was_about_to_enter_a_sealed_epoch_takes_the_next(tmp_path
     assert [file.lines for file in segments(tmp_path, "usage", "000002")] == [1]
 
 
+def test_an_epoch_that_is_only_half_made_is_completed_by_the_writer_that_enters_it(tmp_path: Path) -> None:
+    log = spool(tmp_path)
+    (tmp_path / "usage/000002").mkdir()
+    log.append("usage", usage_batch("r1"))
+    log.close()
+    assert [file.lines for file in segments(tmp_path, "usage", "000002")] == [1]
+
+
 def test_a_seal_that_waits_too_long_says_so_and_the_next_call_finishes_it(tmp_path: Path) -> None:
     log = spool(tmp_path)
     log.append("usage", usage_batch("r1"))
@@ -94,7 +102,7 @@ def test_under_load_each_seal_is_clean_and_no_line_is_lost(tmp_path: Path) -> No
         thread.start()
     at_seal = []
     for turn in range(4):
-        until(lambda turn=turn: len(acked[0]) > 10 * (turn + 1))  # type: ignore[misc]
+        until(lambda turn=turn: len(acked[0]) > 10 * (turn + 1) or not threads[0].is_alive())  # type: ignore[misc]
         old = current_epoch(tmp_path, "usage")
         seal_epoch(tmp_path, "usage")
         at_seal.append((old, segments(tmp_path, "usage", old)))
