@@ -36,7 +36,15 @@ SELF_HOSTED = frozenset(
 )  # fmt: skip
 OPENAI_LIKE = frozenset({"openai", "text-completion-openai"})
 VENDOR_HOSTS = ("openai.com", "azure.com", "microsoft.com")
-REFUSALS = frozenset({"BudgetExceededError", "RejectedRequestError", "GuardrailRaisedException", "BlockedPiiEntityError"})
+REFUSALS = frozenset(
+    {
+        "BudgetExceededError",
+        "RejectedRequestError",
+        "GuardrailRaisedException",
+        "BlockedPiiEntityError",
+        "ProxyModelNotFoundError",
+    }
+)
 ABORTS = frozenset({"ClientDisconnected", "CancelledError", "ClientDisconnect"})
 READS = ("get_responses", "delete_responses", "list_input_items", "cancel_responses", "retrieve_batch", "file_content")
 LONGEST_ID = 160

@@ -303,3 +303,18 @@ def test_the_recording_keeps_its_sums(realdata: Path) -> None:
     }  # fmt: skip
     assert sum(statuses[key] for key in statuses if key[0] in ("ok", "aborted")) == truth["success"]
     assert not any(isinstance(row, ReadRow) for row in rows)
+
+
+def test_what_a_real_litellm_posted() -> None:
+    """Bodies of the ``generic_api`` callback as LiteLLM 1.95.1 sent them: a plain call, streams, failures, an unknown model."""
+    posts = json.loads((Path(__file__).parents[1] / "litellm" / "generic_api_bodies.json").read_text())["posts"]
+    payloads = [item for post in posts for item in (post if isinstance(post, list) else [post])]
+    found = [record(item) for item in payloads]
+    assert Counter((item["status"], item["usage_source"]) for item in found) == {
+        ("ok", "exact"): 3,
+        ("ok", "estimated"): 1,
+        ("error", "missing"): 1,
+        ("refused", "exact"): 1,
+    }
+    assert {item["tenant"]["org"] for item in found} == {"acme"}
+    assert "count to three" not in json.dumps(found)
