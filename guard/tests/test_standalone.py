@@ -1,4 +1,4 @@
-"""The package alone, on the oldest Python it supports: ``python3.9 -m unittest discover -s guard/tests`` with guard/ on PYTHONPATH."""
+"""The package alone, on the oldest Python it supports: in guard/, ``PYTHONPATH=. python3.9 -m unittest discover -s tests``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ def document(entries: list[dict[str, Any]], secret: bytes = SECRET) -> dict[str,
     now = time.time()
     times = {"issued_at": rfc3339(now), "expires_at": rfc3339(now + 900)}
     body = json.dumps({"version": 1, "guard": "edge", "on_expiry": "open", "entries": entries, **times})
-    return {
-        "body": body,
-        "signatures": [{"key_id": "k1", "hmac_sha256": hmac.new(secret, body.encode(), hashlib.sha256).hexdigest()}],
-    }
+    made = hmac.new(secret, body.encode(), hashlib.sha256).hexdigest()
+    return {"body": body, "signatures": [{"key_id": "k1", "hmac_sha256": made}]}
 
 
 def post(guard: Guard, body: bytes) -> tuple[int, bytes]:

@@ -42,13 +42,13 @@ except ImportError:  # the rest of the package works without LiteLLM
             self.headers = headers
 
 
-GUARDED_CALLS = frozenset(
-    ("completion", "acompletion", "text_completion", "atext_completion", "embeddings", "aembedding", "embedding",
-     "responses", "aresponses", "anthropic_messages", "rerank", "arerank")
-)  # fmt: skip
+UNGUARDED_WORDS = ("retrieve", "list", "delete", "cancel", "get", "vector_store", "mcp", "moderation", "skill")
+"""A call type that holds one of these runs no model; every other does, also those of a newer LiteLLM."""
 TEXTS = frozenset(("messages", "response", "model_map_information", "standard_built_in_tools_params", "guardrail_information"))
 """Left out of what is sent: texts never leave the gateway, and the price table is the same in every payload."""
 MAX_CALLS = 50_000
+FORGET_AFTER_S = 3600.0
+"""A call that LiteLLM never logged (a client that left at the wrong moment) frees what it held after this long."""
 
 
 class Refused(ProxyException):
@@ -64,11 +64,12 @@ class Refused(ProxyException):
 
 
 class _Call(NamedTuple):
-    """What was decided on a call, until it is logged."""
+    """What was decided on a call at ``at_s``, until it is logged."""
 
     hold: Hold
     note: str
     policy: dict[str, Any] | None
+    at_s: float
 
 
 class GuardHandler(CustomLogger):  # type: ignore[misc]
@@ -100,14 +101,15 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
     ) -> dict[str, Any] | None:
         """Refuse (raises), or change ``data`` as the policy says."""
         self.start()
-        if str(getattr(call_type, "value", call_type)) not in GUARDED_CALLS:
+        kind = str(getattr(call_type, "value", call_type))
+        if any(word in kind for word in UNGUARDED_WORDS):
             return None
         posture = self.guard.posture()
         if not posture.obey:
             self.guard.count_posture(posture)
             if posture.refusal is not None:
                 raise Refused(posture.refusal)
-            self._remember(data, _Call(NO_HOLD, posture.note, None))
+            self._remember(data, _Call(NO_HOLD, posture.note, None, self.guard.now_s()))
             return None
         return await self._obey(user_api_key_dict, data)
 
@@ -125,7 +127,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
             facts = await self._measured(match, facts, data)
         decision, hold = self.guard.decide(match, facts, can_truncate=self._settings.allow_truncate)
         if decision.refusal is not None:
-            self._remember(data, _Call(NO_HOLD, "", _policy_json(decision, self.guard, facts)))
+            self._remember(data, _Call(NO_HOLD, "", _policy_json(decision, self.guard, facts), self.guard.now_s()))
             raise Refused(decision.refusal)
         if not decision.notes and hold is NO_HOLD:
             return None
@@ -156,7 +158,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         if decision.reroute_to:
             data["model"] = decision.reroute_to
             said.append(f"rerouted_to={decision.reroute_to}")
-        self._remember(data, _Call(hold, "; ".join(said), _policy_json(decision, self.guard, facts)))
+        self._remember(data, _Call(hold, "; ".join(said), _policy_json(decision, self.guard, facts), self.guard.now_s()))
         return data
 
     def _remember(self, data: Mapping[str, Any], call: _Call) -> None:
@@ -166,8 +168,13 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
             return
         with self._lock:
             self._calls[call_id] = call
-            old = self._calls.popitem(last=False)[1] if len(self._calls) > MAX_CALLS else None
-        if old is not None:
+            gone = []
+            while self._calls:
+                oldest = next(iter(self._calls.values()))
+                if len(self._calls) <= MAX_CALLS and call.at_s - oldest.at_s <= FORGET_AFTER_S:
+                    break
+                gone.append(self._calls.popitem(last=False)[1])
+        for old in gone:
             self.guard.meters.settle(old.hold, 0, self.guard.now_s())
 
     async def async_post_call_response_headers_hook(self, data: dict[str, Any], *_: Any, **__: Any) -> dict[str, str] | None:

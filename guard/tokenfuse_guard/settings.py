@@ -16,10 +16,22 @@ GUARDED_PATHS = (
     "/v1/responses",
     "/v1/embeddings",
     "/v1/messages",
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
     "/v1/score",
     "/v1/rerank",
+    "/v2/rerank",
+    "/rerank",
+    "/score",
+    "/pooling",
+    "/classify",
+    "/generate",
+    "/inference/v1/generate",
+    "/invocations",
 )
+"""Every path by which vLLM runs a model; ``/invocations`` is chat, completions and embeddings under another name."""
 PREFIX = "TOKENFUSE_GUARD_"
+MAX_WAIT_S = 30
 
 
 class SettingsError(ValueError):
@@ -105,6 +117,8 @@ def from_env(env: Mapping[str, str]) -> GuardSettings:
 
 
 def _check(settings: GuardSettings) -> None:
+    if settings.wait_s > MAX_WAIT_S:
+        raise SettingsError(f"TOKENFUSE_GUARD_WAIT_S must be at most {MAX_WAIT_S}, the centre's own limit")
     if settings.url and not settings.url.startswith(("http://", "https://")):
         raise SettingsError("TOKENFUSE_GUARD_URL must start with http:// or https://")
     if settings.url and not (settings.token and settings.name and settings.keys):

@@ -16,6 +16,8 @@ from tokenfuse_guard.policy import PolicyError
 from tokenfuse_guard.settings import GuardSettings, SettingsError, from_env
 from tokenfuse_guard.tenant_header import read_tenant, sign_tenant
 
+from api.schemas.policy import GuardReportIn
+
 FACTS = RequestFacts(model="tiny", deployment="eu/prod/tiny", tenant="acme/search")
 
 
@@ -119,6 +121,19 @@ def test_the_report_counts_by_entry_breaker_and_epoch(guard: Guard, clock: Clock
     assert (acme["breaker"], acme["epoch"], acme["requests"]) == (7, 3, 2)
     assert acme["last_at"] > acme["first_at"]
     assert rows["open:platform", "would_refuse"]["requests"] == 3
+
+
+def test_the_centre_takes_the_report_as_it_is(guard: Guard, settings: GuardSettings, clock: Clock) -> None:
+    guard.trouble("a line\nbreak and a very long story: " + "x" * 300)
+    assert GuardReportIn.model_validate(guard.report()).policy_version is None
+    guard.take(signed([reject("tenant:acme", breaker=7)], version=9, now=at(clock)))
+    refused(guard)
+    break_glass(settings, at(clock).replace(year=2099))
+    clock.at_s += 2
+    refused(guard)
+    taken = GuardReportIn.model_validate(guard.report())
+    assert (taken.policy_version, taken.refused, taken.passed, taken.expired) == (9, 1, 1, False)
+    assert taken.break_glass is not None
 
 
 def test_a_report_that_did_not_arrive_is_counted_into_the_next(guard: Guard, clock: Clock) -> None:
