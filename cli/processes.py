@@ -148,6 +148,21 @@ def run_ui(settings: Settings) -> int:
     return code
 
 
+def run_demo_gateway(settings: Settings) -> int:
+    """Only in a demo's folder: the stand-in gateway with a real guard in it."""
+    import uvicorn
+
+    from cli.demo.gateway import create_gateway, read_credentials
+
+    guard, sender = read_credentials(settings.data_dir / "run", settings.api_url)
+    sender.start()
+    uvicorn.run(
+        create_gateway(guard, sender), host=settings.bind_host, port=settings.demo_port, log_config=None, access_log=False
+    )
+    sender.stop()
+    return 0
+
+
 PROCESSES: Mapping[str, Callable[[Settings], int]] = {
     "postgres": run_postgres,
     "api": run_api,
@@ -155,5 +170,6 @@ PROCESSES: Mapping[str, Callable[[Settings], int]] = {
     "control": run_control,
     "scrape": run_scrape,
     "ui": run_ui,
+    "demo-gateway": run_demo_gateway,
 }
 """Names in the order they are started."""

@@ -44,6 +44,7 @@ class Settings(BaseSettings):
     api_port: Annotated[int, Field(ge=1, le=65535)] = 8700
     ui_port: Annotated[int, Field(ge=1, le=65535)] = 8701
     flink_port: Annotated[int, Field(ge=1, le=65535)] = 8702
+    demo_port: Annotated[int, Field(ge=1, le=65535)] = 8703
     tls_cert: Path | None = None
     tls_key: Path | None = None
 

@@ -75,7 +75,8 @@ def set_command(
     with database(run.settings) as engine, transaction(engine) as connection:
         stored = control.set_budget(
             connection, scope, period, amount_of(amount, "--amount"), currency or run.settings.currency,
-            zone or run.settings.zone, actor_of(actor), utc_now(), cap=amount_of(cap, "--cap") if cap else None, cost_basis=basis, owner=owner,
+            zone or run.settings.zone, actor_of(actor), utc_now(), cap=amount_of(cap, "--cap") if cap else None,
+            cost_basis=basis, owner=owner,
         )  # fmt: skip
     note = " Its breaker is in shadow: `tokenfuse breaker enforce` arms it." if cap else ""
     _report(run, stored, f"Budget of {scope} per {period} is {amount} {currency or run.settings.currency}.{note}")

@@ -30,7 +30,7 @@ def demo(run: Run, days: int) -> int:
     configure("demo", "warning")
     if not run.as_json:
         say("Tokenfuse demo: the history is generated from published figures, the newest 18 minutes are a recording.")
-    fresh = prepare(settings)
+    fresh = prepare(settings, days)
 
     def load() -> None:
         if fresh is None:

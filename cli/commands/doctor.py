@@ -17,7 +17,7 @@ MARKS = {"ok": "ok     ", "warning": "look   ", "error": "WRONG  "}
 @click.argument("what", type=click.Choice(["all", "fleet"]), default="all")
 @common
 def doctor(run: Run, what: str) -> int:
-    """Check Java, disk, database, ports, log, stream and targets; `doctor fleet` asks every engine. Exit 1: something is wrong."""
+    """Check Java, disk, database, ports, log, stream and targets; `doctor fleet` asks every engine. Exit 1: a fault."""
     findings = []
     for finding in fleet(run.settings) if what == "fleet" else examine(run.settings):
         findings.append(finding)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import httpx
 
+from cli.demo.gateway import GATEWAY_FILE
 from cli.logs import configure
 from cli.options import Run, common
 from cli.output import print_rows, say
@@ -75,15 +76,16 @@ def supervise(settings: Settings, *, on_ready: Any = None) -> int:
 
 
 def _specs(settings: Settings) -> list[ChildSpec]:
-    left_out = {name for name, out in (("postgres", settings.db_url is not None), ("scrape", not settings.targets)) if out}
-    names = [name for name in PROCESSES if name not in left_out]
+    demo = (settings.data_dir / "run" / GATEWAY_FILE).exists()
+    wanted = {"postgres": settings.db_url is None, "scrape": bool(settings.targets), "demo-gateway": demo}
+    names = [name for name in PROCESSES if wanted.get(name, True)]
     return [ChildSpec(name, ("-m", "cli.main", "process", name)) for name in names]
 
 
 def _environment(settings: Settings, url: str) -> Mapping[str, str]:
     """What children need beside the settings file: the resolved folder, and the database unless each finds the embedded one."""
     given = {"TOKENFUSE_DATA_DIR": str(settings.data_dir.resolve()), "TOKENFUSE_SETTINGS": str(settings_file().resolve())}
-    for name in ("api_port", "ui_port", "flink_port"):
+    for name in ("api_port", "ui_port", "flink_port", "demo_port"):
         given[f"TOKENFUSE_{name.upper()}"] = str(getattr(settings, name))
     if settings.db_url is not None:
         given["TOKENFUSE_DB_URL"] = url

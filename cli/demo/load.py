@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from cli.demo.engines import Engine
+from cli.demo.gateway import write_credentials
 from cli.demo.history import CHAT_POOL, LONG_POOL, Month, requests
+from cli.guards import add_guard
 from cli.settings import Settings
-from cli.wiring import database_url, event_log, partition_keeper, ready_database, usage_ingest, utc_now
+from cli.wiring import database_url, event_log, guard_keys_file, partition_keeper, ready_database, usage_ingest, utc_now
 from control.budgets import set_budget, set_limit
 from core.capacity import NodeService
 from core.engine import EngineSample
@@ -59,7 +61,7 @@ class DemoReport:
     samples: int
 
 
-def prepare(settings: Settings) -> Demo | None:
+def prepare(settings: Settings, days: int) -> Demo | None:
     """Inventory, budgets and a reader's token of a new demo folder; None when it was loaded before."""
     run_dir = settings.data_dir / "run"
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -70,10 +72,12 @@ def prepare(settings: Settings) -> Demo | None:
     shift = floor_time(now - RECORDED_FOR, QUARTER_HOUR) - floor_time(recorded, QUARTER_HOUR)
     engine = ready_database(settings, database_url(settings))
     with transaction(engine) as connection:
-        _inventory(connection, now - timedelta(days=61))
+        _inventory(connection, now - timedelta(days=days))
         _budgets(connection, settings, now)
         _, token = create_token(connection, "demo reader", ("read",), "", now)
+        _, guard_token = create_token(connection, "demo-gateway", ("policy", "ingest"), "", now)
     engine.dispose()
+    write_credentials(run_dir, "demo-gateway", guard_token, add_guard(guard_keys_file(settings), "demo-gateway"))
     file = run_dir / "demo-reader.token"
     file.touch(mode=0o600)
     file.write_text(token)
