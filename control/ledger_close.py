@@ -21,12 +21,13 @@ from core.workfit import fit_weights, fit_work
 from models.database import transaction
 from models.ledger_inputs import DueWindow, due_windows, fit_windows, read_inputs, take_dirty
 from models.ledger_repo import ledger_rows, ledger_windows, write_version
-from models.rates_repo import add_rates, read_rates, read_services
+from models.rates_repo import add_rates, lock_prices, read_rates, read_services
 from models.running_repo import frozen_units
 
 GRACE = timedelta(minutes=15)
 FIT_PERIOD = timedelta(hours=24)
-RECENT_DATA = timedelta(hours=24)
+RECENT_DATA = timedelta(hours=2)
+"""Data this young is looked at even if nothing marked its window."""
 BATCH = 500
 """Windows one call closes at most, so that a month's backlog does not hold up the control loop's other steps."""
 
@@ -145,6 +146,7 @@ def _close_one(
     report: CloseReport,
 ) -> None:
     window = Window(due.start, due.start + QUARTER_HOUR)
+    lock_prices(connection, shared=True)
     take_dirty(connection, due.deployment, due.start)
     fit = _fit(connection, due, fits) if settings.use_fit else None
     services, rates = read_services(connection, window), read_rates(connection, window)

@@ -25,8 +25,19 @@ _MARK_DIRTY = text("""
 """)
 
 
+_PRICES_LOCK = 7360703
+
+
+def lock_prices(connection: Connection, *, shared: bool) -> None:
+    """Held to the end of the transaction: a close shares it, a change of prices or inventory holds it alone. So a change either is
+    seen by a close or finds the window closed and marks it."""
+    name = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+    connection.execute(text(f"SELECT {name}({_PRICES_LOCK})"))
+
+
 def add_rates(connection: Connection, rates: Iterable[Rate], imported_at: datetime) -> int:
     """Append those rates that are not there word for word; returns how many. Closed windows they touch become dirty."""
+    lock_prices(connection, shared=False)
     have = set(read_rates(connection))
     fresh: list[Rate] = []
     for rate in rates:
@@ -62,6 +73,7 @@ def declare_service(connection: Connection, service: NodeService, source: str) -
         raise BadInput("must name the GPU type", field="gpu_type", value=service.gpu_type, hint="for example A10G")
     if service.gpu_count <= 0:
         raise BadInput("must be at least 1", field="gpu_count", value=service.gpu_count)
+    lock_prices(connection, shared=False)
     d = service.deployment
     same = (
         NodeServiceRow.target == service.target, NodeServiceRow.cluster == d.cluster, NodeServiceRow.namespace == d.namespace,
@@ -83,6 +95,7 @@ def declare_service(connection: Connection, service: NodeService, source: str) -
 
 def end_service(connection: Connection, target: str, at: datetime) -> int:
     """Take a target's GPUs out of service at ``at``; returns how many entries ended."""
+    lock_prices(connection, shared=False)
     open_entries = (NodeServiceRow.target == target, NodeServiceRow.in_service_to.is_(None), NodeServiceRow.in_service_from < at)
     ended = connection.execute(update(NodeServiceRow).where(*open_entries).values(in_service_to=at)).rowcount
     if ended:
