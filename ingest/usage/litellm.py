@@ -17,6 +17,8 @@ from ingest.usage.rows import BadRow, ParsedRow, ReadRow, SourceOptions, bad_row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NEEDED = ("call_type", "startTime", "endTime")
+GUARD_SAYS = "tokenfuse_policy"
+"""What our guard adds to a payload: the policy entry that acted on the call."""
 Object = Mapping[str, Any]
 
 
@@ -90,6 +92,7 @@ def call_of(payload: Any) -> Call:
         session_id=label(payload, "session_id", MAX_ID) or label(obj(metadata, "requester_metadata"), "session_id", MAX_ID),
         finish_reason=_finish_reason(payload.get("response")),
         tools=_tools(parameters.get("tools")),
+        policy=obj(payload, GUARD_SAYS) or None,
     )
 
 

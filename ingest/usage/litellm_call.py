@@ -85,6 +85,7 @@ class Call:
     session_id: str
     finish_reason: str = ""
     tools: tuple[str, ...] = ()
+    policy: Mapping[str, Any] | None = None
 
 
 def is_read(call: Call) -> bool:
@@ -120,6 +121,7 @@ def record_of(call: Call, options: SourceOptions) -> UsageRecord:
         requested_model=call.requested_group or call.model_group,
         usage_source=source,
         status=status,
+        policy=without_texts(call.policy) if call.policy else None,
         service_tier=_tier(call.tags),
         http_status=int(call.error_code) if call.error_code.isdecimal() and len(call.error_code) == 3 else _default_code(call),
         finish_reason=call.finish_reason,

@@ -305,6 +305,11 @@ def test_the_recording_keeps_its_sums(realdata: Path) -> None:
     assert not any(isinstance(row, ReadRow) for row in rows)
 
 
+def test_what_the_guard_did_is_kept() -> None:
+    policy = {"breaker": 9, "version": 5, "action": "truncated", "prompt_tokens_before": 14_000}
+    assert record(payload(tokenfuse_policy=policy))["policy"] == policy
+
+
 def test_what_a_real_litellm_posted() -> None:
     """Bodies of the ``generic_api`` callback as LiteLLM 1.95.1 sent them: a plain call, streams, failures, an unknown model."""
     posts = json.loads((Path(__file__).parents[1] / "litellm" / "generic_api_bodies.json").read_text())["posts"]
