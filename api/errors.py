@@ -9,6 +9,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from core.errors import (
@@ -148,4 +149,5 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(OperationalError, _on_database_down)
     app.add_exception_handler(InterfaceError, _on_database_down)
+    app.add_exception_handler(PoolTimeout, _on_database_down)
     app.add_exception_handler(DataError, _on_database_data)
