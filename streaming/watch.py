@@ -24,7 +24,7 @@ from streaming.settings import StreamSettings
 
 ARCHIVE_EVERY_S = 30.0
 SWEEP_EVERY_S = 3_600.0
-SEAL_WAIT_S = 5.0
+SEAL_WAIT_S = 1.0
 SEAL_AGAIN_S = 10.0
 
 log = structlog.get_logger("stream")

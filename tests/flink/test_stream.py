@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from stream_world import (
     World,
     expected_engine,
     expected_lengths,
     expected_minutes,
+    now,
     random_lines,
     samples,
     with_duplicates,
@@ -21,6 +23,7 @@ from stream_world import (
 
 from core.ports import LogBatch
 from core.usage import encode_line
+from streaming.recompute import recompute
 
 pytestmark = [pytest.mark.flink, pytest.mark.db, pytest.mark.timeout(1_800)]
 
@@ -52,6 +55,14 @@ def test_kill_9_half_way_changes_no_row(world: World) -> None:
     assert world.engine_minutes() == expected_engine(s for engine in scrapes for s in engine)
     assert world.applied_lines() == len(mixed) + 600
     assert not list((world.data / "log/usage").glob("*/*.csv")), "consumed segments are in the archive"
+    with world.db.begin() as connection:
+        connection.execute(text("UPDATE usage_minute SET output = output + 1"))
+        connection.execute(text("DELETE FROM usage_length_hour"))
+        connection.execute(text("DELETE FROM engine_minute"))
+    recompute(world.db, world.data, (now() - timedelta(days=1)).date(), now())
+    assert world.minutes() == expected_minutes(lines), "the archive says the same as the stream"
+    assert world.lengths() == expected_lengths(lines)
+    assert world.engine_minutes() == expected_engine(s for engine in scrapes for s in engine)
     behind = world.rows("SELECT topic, catching_up, log_lines - read_lines FROM stream_state ORDER BY 1")
     assert behind == [("engine", False, 0), ("usage", False, 0)]
 

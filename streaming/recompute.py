@@ -1,0 +1,150 @@
+"""Rollups anew from the raw archive, a UTC day at a time: the last resort when kept delta files are gone too.
+
+The stream must stand still with everything consumed, for what lies in the log is not in the archive yet.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from sqlalchemy import Connection, Engine, text
+
+from core.engine import LINE_COLUMNS as ENGINE_LINE
+from core.engine import EngineKey
+from core.engine_fold import FoldState, fold, parse_line
+from core.errors import Conflict
+from core.lengths import bucket_sql
+from core.windows import Window, epoch_ms
+from eventlog import manifest
+from eventlog.archive import usage_minutes
+from eventlog.archive_manifest import files_of
+from models.partitions import ensure_months
+from models.tables_usage import ENGINE_MEASURES
+from streaming import delta_files, load_sql
+from streaming.jobs.usage_sql import LENGTH_KEYS
+from streaming.loader import LOADER_LOCK
+from streaming.plan import ENGINE_DIMENSIONS
+from streaming.process import only_run
+
+Row = tuple[Any, ...]
+LOOK_BACK = timedelta(days=1)
+"""Engine samples before the first day that make the state its first interval starts from."""
+COPIES = timedelta(days=7)
+"""How far a copy of a request may lie from it, as in ``eventlog.archive.usage_minutes``."""
+
+
+def recompute(engine: Engine, data_dir: Path, since: date, now: datetime) -> int:
+    """Replace every rollup row from the UTC day ``since`` on by what the archive says; returns the number of days.
+
+    Raises Conflict while the stream runs or lines or delta files wait.
+    """
+    with only_run(data_dir / "run"):
+        _require_idle(data_dir)
+        last = max((_day_of(path) for topic in ("usage", "engine") for path in files_of(data_dir, topic)), default=None)
+        days = 0 if last is None else max(0, (last - since).days + 1)
+        engine_rows = _engine_rows(data_dir, since)
+        for day in (since + timedelta(days=i) for i in range(days)):
+            start = datetime.combine(day, time(0), UTC)
+            window = Window(start, start + timedelta(days=1))
+            rows = {
+                "usage": ((epoch_ms(row.minute), *row.keys, *row.measures) for row in usage_minutes(data_dir, window)),
+                "length": _length_rows(data_dir, window),
+                "engine": (row for row in engine_rows if window.contains(datetime.fromtimestamp(row[0] / 1000, UTC))),
+            }
+            _replace(engine, window, rows, now)
+    return days
+
+
+def _require_idle(data_dir: Path) -> None:
+    log = data_dir / "log"
+    waiting = [s for t in ("usage", "engine") for e in manifest.epochs(log, t) for s in manifest.segments(log, t, e)]
+    if waiting or any(delta_files.finished(data_dir / "deltas", kind) for kind in delta_files.KINDS):
+        raise Conflict("lines or delta files wait to be applied", hint="run `tokenfuse stream run --until-idle` first")
+
+
+def _day_of(path: Path) -> date:
+    return date.fromisoformat(path.parent.name.removeprefix("date="))
+
+
+def _replace(engine: Engine, window: Window, rows: dict[str, Iterable[Row]], now: datetime) -> None:
+    """One transaction a day: delete, stage, add, mark the day's quanta dirty."""
+    with engine.begin() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOADER_LOCK})
+        for kind, found in rows.items():
+            connection.execute(text(load_sql.staging(kind)))
+            _stage(connection, kind, found)
+            rollups = load_sql.ROLLUPS[kind]
+            ensure_months(connection, [window.start], tuple(rollup.table for rollup in rollups))
+            for rollup in rollups:
+                cut = f"DELETE FROM {rollup.table} WHERE {rollup.time} >= :start AND {rollup.time} < :end"
+                connection.execute(text(cut), {"start": window.start, "end": window.end})
+                connection.execute(text(load_sql.add(kind, rollup)))
+            if kind in ("usage", "engine"):
+                connection.execute(text(load_sql.mark_dirty(kind)), {"now": now})
+        connection.execute(text("NOTIFY tokenfuse_loaded, 'recompute'"))
+
+
+def _stage(connection: Connection, kind: str, rows: Iterable[Row]) -> None:
+    cursor = connection.connection.cursor()
+    try:
+        with cursor.copy(load_sql.copy_in(kind)) as copy:
+            for row in rows:
+                line = io.StringIO()
+                csv.writer(line, lineterminator="\n").writerow(row)
+                copy.write(line.getvalue().encode())
+    finally:
+        cursor.close()
+
+
+def _length_rows(data_dir: Path, window: Window) -> list[Row]:
+    day = window.start.date()
+    files = [str(path) for path in files_of(data_dir, "usage", day - COPIES, day + COPIES)]
+    if not files:
+        return []
+    total = "(input_uncached + input_cache_read + input_cache_write_5m + input_cache_write_1h)"
+    halves = " UNION ALL ".join(
+        f"SELECT finished_ms // 3600000 * 3600000 AS hour_ms, {', '.join(LENGTH_KEYS)}, '{kind}' AS kind, {column} AS tokens "
+        "FROM one WHERE usage_source <> 'missing' AND finished_ms >= $start AND finished_ms < $end"
+        for kind, column in (("input", total), ("output", "output"))
+    )
+    query = f"""WITH one AS (SELECT * FROM read_parquet($files, hive_partitioning = false)
+          QUALIFY row_number() OVER (PARTITION BY request_id ORDER BY substr(segment, 10), segment, line_no) = 1)
+        SELECT hour_ms, {", ".join(LENGTH_KEYS)}, kind, {bucket_sql("tokens")} AS bucket, count(*), sum(tokens)::BIGINT
+        FROM ({halves}) GROUP BY ALL"""
+    with duckdb.connect() as connection:
+        window_ms = {"start": epoch_ms(window.start), "end": epoch_ms(window.end)}
+        return connection.execute(query, {"files": files, **window_ms}).fetchall()
+
+
+def _engine_rows(data_dir: Path, since: date) -> list[Row]:
+    """Rows of ``engine_minute`` from ``since`` on, by the fold over all archived samples in order of time."""
+    sums: Counter[tuple[Row, str]] = Counter()
+    states: dict[EngineKey, FoldState] = {}
+    first_ms = epoch_ms(datetime.combine(since, time(0), UTC))
+    for line in _engine_lines(data_dir, since):
+        sample = parse_line([str(value) for value in line])
+        states[sample.key], deltas = fold(states.get(sample.key), sample)
+        for delta in deltas:
+            if delta.minute_ms >= first_ms:
+                key = (delta.minute_ms, *(getattr(delta, name) for name in ENGINE_DIMENSIONS))
+                for name, value in delta.measures.items():
+                    sums[(key, name)] += value
+    return [(*key, *(sums[(key, name)] for name in ENGINE_MEASURES)) for key in {key for key, _ in sums}]
+
+
+def _engine_lines(data_dir: Path, since: date) -> Iterator[Row]:
+    files = [str(path) for path in files_of(data_dir, "engine", since - LOOK_BACK)]
+    if not files:
+        return
+    query = f"SELECT {', '.join(ENGINE_LINE)} FROM read_parquet($files, hive_partitioning = false) ORDER BY at_ms"
+    with duckdb.connect() as connection:
+        cursor = connection.execute(query, {"files": files})
+        while rows := cursor.fetchmany(10_000):
+            yield from rows
