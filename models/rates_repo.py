@@ -29,8 +29,8 @@ _PRICES_LOCK = 7360703
 
 
 def lock_prices(connection: Connection, *, shared: bool) -> None:
-    """Held to the end of the transaction: a close shares it, a change of prices or inventory holds it alone. So a change either is
-    seen by a close or finds the window closed and marks it."""
+    """Held to the end of the transaction: a close shares it, a change of prices or inventory holds it alone. So a change is
+    either seen by a close or finds the window closed and marks it."""
     name = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
     connection.execute(text(f"SELECT {name}({_PRICES_LOCK})"))
 
