@@ -29,6 +29,8 @@ from models.scope_usage import metered_since, refused_share_elsewhere, usage_cat
 log = logging.getLogger("tokenfuse.control")
 OPEN_WINDOWS = timedelta(minutes=30)
 """A quarter hour plus the grace before it closes: usage older than this is late, and late rows only alert."""
+CHUNK = 10
+"""Scopes measured in one transaction: few, so that a trip is committed and published while the rest is measured."""
 BLAST_WINDOW = timedelta(minutes=10)
 
 
@@ -85,10 +87,12 @@ def watch(
     policy: BreakerPolicy,
     source: SpendSource = read_spend,
     pick: Callable[[Iterable[str]], Sequence[str]] = sorted,
+    on_change: Callable[[], object] = lambda: None,
 ) -> WatchReport:
     """Measure capped budgets and fold the results. One scope's failure is reported and does not stop the others.
 
-    ``pick`` chooses which scopes, and in which order; all of them unless said otherwise.
+    ``pick`` chooses which scopes, and in which order; all of them unless said otherwise. ``on_change`` is called as soon as a
+    breaker's change is committed, while the rest is still to be measured.
     """
     with transaction(engine) as connection:
         scopes, breakers = _situation(connection, now, policy)
@@ -107,11 +111,14 @@ def watch(
         return found
 
     for chunk in _chunks(pick(scopes)):
+        before = len(changed)
         try:
             changed += fold_all(chunk)
         except Exception:
             log.warning("one of %d budgets could not be watched; trying each alone", len(chunk))
             changed += _each_alone(fold_all, chunk, failed)
+        if len(changed) > before:
+            on_change()
     return WatchReport(shares, len(scopes), tuple(changed), failed)
 
 
@@ -128,7 +135,7 @@ def _each_alone(
     return changed
 
 
-def _chunks(names: Sequence[str], size: int = 25) -> list[Sequence[str]]:
+def _chunks(names: Sequence[str], size: int = CHUNK) -> list[Sequence[str]]:
     return [names[i : i + size] for i in range(0, len(names), size)]
 
 

@@ -73,11 +73,12 @@ def decide(engine: Engine, settings: ControlSettings, order: WatchOrder, *, cold
     """Measure budgets (those near their cap, or the next few of the others), fold breakers, publish what changed."""
     started, now = time.monotonic_ns(), settings.now()
     pick = partial(order.cold, now=now) if cold else order.hot
-    watched = _guarded("watching budgets", watch, engine, now, settings.policy, read_spend, pick) or WatchReport()
+    early = partial(_guarded, "publishing", _publish, engine, settings)
+    watched = _guarded("watching budgets", watch, engine, now, settings.policy, read_spend, pick, early) or WatchReport()
     order.note(watched, now)
     for breaker in watched.changed:
         log.warning("breaker %s of %s is %s (epoch %d): %s", *_told(breaker))
-    published = None if cold and not watched.changed else _publish(engine, settings)
+    published = None if cold else _publish(engine, settings)
     return PassReport(watched, published, (time.monotonic_ns() - started) // 1_000_000)
 
 
