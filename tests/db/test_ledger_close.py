@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -237,3 +238,28 @@ def test_rates_come_back_as_they_went_in(db: Engine) -> None:
     with db.begin() as connection:
         add_rates(connection, rates, T0)
         assert list(read_rates(connection)) == rates
+
+
+def test_two_closers_at_once_close_each_window_once(priced: Engine) -> None:
+    with priced.begin() as connection:
+        for n in range(4):
+            use(connection, T0 + n * QUARTER_HOUR)
+    with ThreadPoolExecutor(2) as pool:
+        reports = list(pool.map(lambda _: close_due(priced, T0 + timedelta(hours=2)), range(2)))
+    assert sum(report.closed for report in reports) == 7
+    assert all(report.reclosed == 0 and report.failures == [] for report in reports)
+    with priced.connect() as connection:
+        assert [row["version"] for row in ledger_windows(connection, Window(T0, T0 + timedelta(hours=2)))] == [1] * 7
+
+
+def test_a_restatement_moves_the_newest_reading_and_no_earlier_one(priced: Engine) -> None:
+    with priced.begin() as connection:
+        use(connection)
+        engine_runs(connection)
+    close_due(priced, LATER)
+    with priced.begin() as connection:
+        import_rates(connection, [a10g("2.012", T0)], LATER)
+    close_due(priced, LATER + timedelta(minutes=1))
+    with priced.connect() as connection:
+        costs = [ledger_rows(connection, (), WINDOW, as_of=at)[0]["cost"] for at in (LATER, LATER + timedelta(minutes=1))]
+    assert costs == [Decimal("0.2515"), Decimal("0.503")]
