@@ -126,11 +126,3 @@ def whole(text: str, field: str) -> int:
 def label_bytes(value: object) -> bytes:
     """Canonical bytes of a JSON value, for hashing."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-
-
-def at_deployment(text: str) -> Deployment:
-    """``CLUSTER/NAMESPACE/MODEL`` as a deployment; the model id may hold slashes itself."""
-    parts = text.split("/", 2)
-    if len(parts) != 3 or not all(parts):
-        raise BadInput("must be CLUSTER/NAMESPACE/MODEL", field="deployment", value=text)
-    return Deployment(*parts)
