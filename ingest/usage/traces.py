@@ -17,7 +17,7 @@ import orjson
 
 from core.errors import BadInput, BadRecord
 from core.tokens import MAX_TOKENS, TokenCounts
-from core.usage import Deployment, TenantPath, UsageRecord, encode_line, line_fields
+from core.usage import TenantPath, UsageRecord, encode_line, line_fields
 from core.usage_codec import EARLIEST, LATEST, stamp
 from core.windows import epoch_ms
 from ingest.usage.reading import numbered_lines
