@@ -1511,6 +1511,31 @@ def proven_tenant(user: Any, data: Mapping[str, Any], tags: tuple[str, ...], def
     return "/".join(path)
 
 
+class _Logged:
+    """A key's owner from the metadata LiteLLM attaches to a routed call."""
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        self.organization_alias = metadata.get("user_api_key_org_alias")
+        self.org_id = metadata.get("user_api_key_org_id")
+        self.team_alias = metadata.get("user_api_key_team_alias")
+        self.team_id = metadata.get("user_api_key_team_id")
+        self.project_alias = metadata.get("user_api_key_project_alias")
+        self.project_id = metadata.get("user_api_key_project_id")
+        self.end_user_id = metadata.get("user_api_key_end_user_id")
+        self.user_id = metadata.get("user_api_key_user_id")
+
+
+def routed_tenant(kwargs: Mapping[str, Any], tags: tuple[str, ...], default_org: str) -> str:
+    """``proven_tenant`` of a call that has been routed to a deployment."""
+    metadata = kwargs.get("metadata") or kwargs.get("litellm_metadata")
+    return proven_tenant(_Logged(metadata if isinstance(metadata, dict) else {}), kwargs, tags, default_org)
+
+
+def is_self_hosted(routed_model: str) -> bool:
+    """Whether a routed model (``PROVIDER/MODEL``) runs on an engine of ours."""
+    return routed_model.partition("/")[0] in SELF_HOSTED
+
+
 def service_tier_of(tags: tuple[str, ...], default: str) -> str:
     named = _tag(tags, "service_tier")
     return named if named in TIERS else default
@@ -1954,6 +1979,19 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
                 gone.append(self._calls.popitem(last=False)[1])
         for old in gone:
             self.guard.meters.settle(old.hold, 0, self.guard.now_s())
+
+    async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
+        """Vouch for the tenant towards an engine of ours, whose own guard then obeys tenant scopes; never towards a vendor."""
+        keys = self._settings.tenant_keys
+        if not keys or not is_self_hosted(str(kwargs.get("model") or "")):
+            return None
+        tags = tags_of(kwargs) if self._settings.trust_tags else ()
+        tenant = routed_tenant(kwargs, tags, self._settings.org)
+        if not tenant:
+            return None
+        tier = service_tier_of(tags, self._settings.service_tier)
+        signed = sign_tenant(tenant, tier, keys[0][1], self.guard.now_s())
+        return {**kwargs, "extra_headers": {**(kwargs.get("extra_headers") or {}), HEADER: signed}}
 
     async def async_post_call_response_headers_hook(self, data: dict[str, Any], *_: Any, **__: Any) -> dict[str, str] | None:
         """Tell the client what was done to its request."""

@@ -17,11 +17,19 @@ from typing import Any, NamedTuple
 from tokenfuse_guard.entries import Decision, Match, Refusal, RequestFacts
 from tokenfuse_guard.fetch import Fetcher
 from tokenfuse_guard.guard import Guard
-from tokenfuse_guard.identity import proven_tenant, served_deployment, service_tier_of, tags_of
+from tokenfuse_guard.identity import (
+    is_self_hosted,
+    proven_tenant,
+    routed_tenant,
+    served_deployment,
+    service_tier_of,
+    tags_of,
+)
 from tokenfuse_guard.meters import NO_HOLD, Hold
 from tokenfuse_guard.prompt import bound, output_field
 from tokenfuse_guard.settings import GuardSettings, from_env
 from tokenfuse_guard.store import USAGE_FOLDER
+from tokenfuse_guard.tenant_header import HEADER, sign_tenant
 from tokenfuse_guard.tokenizer import tokenize_request
 from tokenfuse_guard.truncate import truncate
 from tokenfuse_guard.usage_sender import UsageSender
@@ -176,6 +184,19 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
                 gone.append(self._calls.popitem(last=False)[1])
         for old in gone:
             self.guard.meters.settle(old.hold, 0, self.guard.now_s())
+
+    async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
+        """Vouch for the tenant towards an engine of ours, whose own guard then obeys tenant scopes; never towards a vendor."""
+        keys = self._settings.tenant_keys
+        if not keys or not is_self_hosted(str(kwargs.get("model") or "")):
+            return None
+        tags = tags_of(kwargs) if self._settings.trust_tags else ()
+        tenant = routed_tenant(kwargs, tags, self._settings.org)
+        if not tenant:
+            return None
+        tier = service_tier_of(tags, self._settings.service_tier)
+        signed = sign_tenant(tenant, tier, keys[0][1], self.guard.now_s())
+        return {**kwargs, "extra_headers": {**(kwargs.get("extra_headers") or {}), HEADER: signed}}
 
     async def async_post_call_response_headers_hook(self, data: dict[str, Any], *_: Any, **__: Any) -> dict[str, str] | None:
         """Tell the client what was done to its request."""

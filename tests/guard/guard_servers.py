@@ -170,6 +170,7 @@ class Upstream(Server):
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
         super().__init__()
 
     def get(self, http: BaseHTTPRequestHandler) -> None:
@@ -178,6 +179,7 @@ class Upstream(Server):
     def post(self, http: BaseHTTPRequestHandler, raw: bytes) -> None:
         request = json.loads(raw)
         self.seen.append(request)
+        self.headers.append({name.lower(): value for name, value in http.headers.items()})
         if str(request.get("model", "")).startswith("failing"):
             return answer(http, 500, {"error": {"message": "EngineCore died", "type": "InternalServerError", "code": 500}})
         if request.get("stream"):

@@ -162,6 +162,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
         "TOKENFUSE_GUARD_STATE_DIR": str(folder / "state"),
         "TOKENFUSE_GUARD_REPORT_EVERY_S": "1",
         "TOKENFUSE_GUARD_ALLOW_TRUNCATE": "1",
+        "TOKENFUSE_GUARD_TENANT_KEYS": f"g1:{SECRET}",
     }
     yield from run_proxy(folder, "tokenfuse_guard.handler", extra)
 

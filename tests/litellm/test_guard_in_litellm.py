@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
-from conftest import Proxy, wait_for
+from conftest import SECRET, Proxy, wait_for
 from guard_servers import KEY_ID, limit, reject, signed
+from tokenfuse_guard.tenant_header import HEADER, read_tenant
 
 pytestmark = pytest.mark.litellm
 
@@ -48,6 +50,15 @@ def test_a_deployment_scope_names_the_model_the_group_serves(proxy: Proxy) -> No
     proxy.obey(reject("deployment:default/default/deepseek-tiny"))
     assert proxy.chat(model="tiny").status == 503
     assert proxy.chat(model="vendor").status == 200
+
+
+def test_the_engine_gets_the_tenant_signed_and_the_vendor_does_not(proxy: Proxy) -> None:
+    proxy.obey()
+    assert proxy.chat("sk-acme-search-ann", model="tiny").status == 200
+    assert proxy.chat("sk-acme-search-ann", model="vendor").status == 200
+    vouched = read_tenant(proxy.upstream.headers[-1][HEADER], (("g1", SECRET.encode()),), time.time())
+    assert vouched == ("acme/search", "P1")
+    assert HEADER not in proxy.vendor.headers[-1]
 
 
 def test_shadow_passes_and_is_reported(proxy: Proxy) -> None:
