@@ -53,13 +53,17 @@ def newest(root: Path) -> Checkpoint | None:
     return None
 
 
-def sweep(root: Path, keep_from: int) -> None:
-    """Remove runs older than ``keep_from``, once that run has a checkpoint of its own: its first one shares no file with them."""
+def sweep(root: Path, keep_from: int) -> bool:
+    """Remove runs older than ``keep_from``, once that run has a checkpoint of its own: its first one shares no file with them.
+
+    Returns whether it had one.
+    """
     if not any((root / f"{keep_from:06d}").glob("*/chk-*/_metadata")):
-        return
+        return False
     for number in _numbers(root):
         if number < keep_from:
             shutil.rmtree(root / f"{number:06d}", ignore_errors=True)
+    return True
 
 
 def _numbers(root: Path) -> list[int]:

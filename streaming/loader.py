@@ -21,6 +21,7 @@ from streaming.side_topics import TABLES, import_topic
 
 POLL_S = 0.15
 SIDE_ROUNDS = 10
+FAULT_WAIT_S = 5.0
 BATCH_FILES = 64
 BATCH_BYTES = 32_000_000
 DAMAGE = (psycopg.DataError, psycopg.IntegrityError)
@@ -63,6 +64,9 @@ class Loader:
             except Unavailable as error:
                 log.warning("loading waits for the database", reason=str(error))
                 stop.wait(error.retry_after_s)
+            except Exception:  # a thread that ends would stop the whole stream without a word
+                log.exception("loading failed and is tried again")
+                stop.wait(FAULT_WAIT_S)
 
     def _apply(self, kind: str, batch: list[DeltaFile]) -> int:
         """One transaction for the batch; when it fails on its content, each file alone, and the bad one is set aside."""

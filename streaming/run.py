@@ -10,15 +10,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import structlog
-from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 
-from core.errors import TokenfuseError, Unavailable
+from core.errors import Conflict, TokenfuseError, Unavailable
 from models.database import open_engine
 from streaming import checkpoints
 from streaming.flink_rest import FlinkRest
@@ -35,6 +35,8 @@ LOOK_S = 0.3
 MAX_FAILURES = 5
 """Starts in a row that did not live for HEALTHY_S; then a person must look."""
 HEALTHY_S = 180.0
+AWAY = (Unavailable, DBAPIError)
+AWAY_WAIT_S = 2.0
 
 log = structlog.get_logger("stream")
 
@@ -42,16 +44,32 @@ log = structlog.get_logger("stream")
 def main(settings: StreamSettings, until_idle: bool, *, now: Callable[[], datetime], stop: threading.Event | None = None) -> int:
     """Run until ``stop`` is set, or with ``until_idle`` until every line is read and applied; 0, or 1 when the job does not live.
 
-    Raises Conflict when another run holds the data folder or the log was partly read by a run whose checkpoints are gone.
+    While another run works on the data folder, ``until_idle`` waits for that one's progress. Raises Conflict when another run
+    holds the folder and this one is to stay, or when the log was partly read by a run whose checkpoints are gone.
     """
     stopping = stop or threading.Event()
     engine = open_engine(settings.database_url)
     with ExitStack() as stack:
         stack.callback(engine.dispose)
-        stack.enter_context(only_run(settings.run))
+        watch = Watch(settings, engine, now, until_idle=until_idle)
+        if not _own_the_run(stack, settings, watch, stopping, until_idle):
+            return 0
         if settings.load:
             stack.enter_context(_in_background(_loaded(Loader(engine, settings.deltas, now), stopping, wait=not until_idle)))
-        return Supervisor(settings, engine, now, stopping).serve(until_idle)
+        return Supervisor(settings, watch, now, stopping).serve(until_idle)
+
+
+def _own_the_run(stack: ExitStack, settings: StreamSettings, watch: Watch, stop: threading.Event, until_idle: bool) -> bool:
+    """True once this process holds the run lock; False when, with ``until_idle``, the run that holds it has done everything."""
+    while True:
+        try:
+            stack.enter_context(only_run(settings.run))
+            return True
+        except Conflict:
+            if not until_idle:
+                raise
+        if watch.idle_elsewhere() or stop.wait(LOOK_S):
+            return False
 
 
 def _loaded(loader: Loader, stop: threading.Event, *, wait: bool) -> Loader:
@@ -69,32 +87,30 @@ def _loaded(loader: Loader, stop: threading.Event, *, wait: bool) -> Loader:
     return loader
 
 
-class _in_background:
+@contextmanager
+def _in_background(loader: Loader) -> Iterator[None]:
     """The loader's thread, ended with the block."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=loader.run_forever, args=(self._stop,), name="loader", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    stop = threading.Event()
+    thread = threading.Thread(target=loader.run_forever, args=(stop,), name="loader", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 class Supervisor:
     """Starts phase after phase of the job (``streaming.phases``) and watches each."""
 
-    def __init__(self, settings: StreamSettings, engine: Engine, now: Callable[[], datetime], stop: threading.Event) -> None:
-        self._settings, self._engine, self._now, self._stop = settings, engine, now, stop
+    def __init__(self, settings: StreamSettings, watch: Watch, now: Callable[[], datetime], stop: threading.Event) -> None:
+        self._settings, self._watch, self._now, self._stop = settings, watch, now, stop
         self._plan = current_plan(settings.dedupe_horizon_days)
         self._failures = 0
 
     def serve(self, until_idle: bool) -> int:
         """See ``main``."""
-        watch = Watch(self._settings, self._engine, self._now, until_idle=until_idle)
+        watch = self._watch
         if until_idle and watch.nothing_to_do():
             return 0
         while not self._stop.is_set():
@@ -102,9 +118,9 @@ class Supervisor:
                 phase = next_phase(self._settings, self._plan)
                 watch.check_start(phase)
                 outcome = self._run_phase(phase, watch)
-            except Unavailable as error:
+            except AWAY as error:
                 log.warning("the stream waits", reason=str(error))
-                self._stop.wait(error.retry_after_s)
+                self._stop.wait(AWAY_WAIT_S)
                 continue
             if outcome == "idle":
                 return 0
@@ -153,9 +169,9 @@ class Supervisor:
         """One look; while the database is away the job goes on, for its files wait for the loader."""
         try:
             return watch.look(checkpoint)
-        except Unavailable as error:
+        except AWAY as error:
             log.warning("progress cannot be seen", reason=str(error))
-            self._stop.wait(error.retry_after_s)
+            self._stop.wait(AWAY_WAIT_S)
             return False
 
     def _watch_phase(self, phase: Phase, run: checkpoints.Run, job: JobProcess, rest: FlinkRest, watch: Watch) -> str:
@@ -167,8 +183,7 @@ class Supervisor:
                 return "died"
             checkpoint = rest.last_checkpoint()
             if checkpoint and not swept:
-                checkpoints.sweep(self._settings.checkpoints, run.number)
-                swept = True
+                swept = checkpoints.sweep(self._settings.checkpoints, run.number)
             if self._looked(watch, checkpoint or 0):
                 return "idle"
             if time.monotonic() - begun > HEALTHY_S:

@@ -38,12 +38,21 @@ class Watch:
         self._phase: Phase | None = None
         self._names: dict[str, set[str]] = {topic: set() for topic in TOPICS}
         self._seal_again_at = 0.0
+        self._quiet_since = time.monotonic()
         self._archived_at = self._swept_at = time.monotonic()
         self._shown = ""
 
     def nothing_to_do(self) -> bool:
         """No visible line waits and every finished delta file is applied."""
         return not any(b.segments for b in self._backlogs().values()) and self._oldest_pending_ns() is None
+
+    def idle_elsewhere(self) -> bool:
+        """Whether the run that another process leads has applied every line, and stayed so for some checkpoints."""
+        found = self._backlogs()
+        self._show(found)
+        if self._oldest_pending_ns() is not None or not all(b.complete for b in found.values()):
+            self._quiet_since = time.monotonic()
+        return time.monotonic() - self._quiet_since >= (backlog.FURTHER_CHECKPOINTS + 1) * self._settings.checkpoint_ms / 1000
 
     def check_start(self, phase: Phase) -> None:
         """Refuse to read from the start what an earlier job read in part: its checkpoints alone know how far."""
