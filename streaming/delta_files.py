@@ -9,10 +9,12 @@ A pack is a row of ``{"name", "bytes"}`` lines, each followed by that many bytes
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -40,21 +42,36 @@ class DeltaFile:
 
 def finished(deltas: Path, kind: str) -> list[DeltaFile]:
     """Finished files of a kind, oldest first. Flink writes into names that start with a dot and renames at the checkpoint."""
-    try:
-        entries = [entry for entry in os.scandir(deltas / kind) if entry.name.startswith("part-")]
-    except FileNotFoundError:
-        return []
-    found = (DeltaFile(kind, f"{kind}/{e.name}", Path(e.path), e.stat().st_size, e.stat().st_mtime_ns) for e in entries)
+    found = []
+    with suppress(FileNotFoundError), os.scandir(deltas / kind) as entries:
+        for entry in entries:
+            if entry.name.startswith("part-"):
+                with suppress(FileNotFoundError):  # another loader was quicker
+                    stat = entry.stat()
+                    found.append(DeltaFile(kind, f"{kind}/{entry.name}", Path(entry.path), stat.st_size, stat.st_mtime_ns))
     return sorted(found, key=lambda file: (file.finished_ns, file.name))
 
 
 def keep_applied(deltas: Path, files: Sequence[DeltaFile], now: datetime) -> None:
-    """Put applied files into the pack of this hour, durably, then remove them. After a kill one may be packed twice: no harm."""
-    if not files:
-        return
+    """Put applied files into the pack of this hour, durably, then remove them. After a kill one may be packed twice: no harm.
+
+    One process at a time; files another loader has packed meanwhile are passed over.
+    """
     at = now.astimezone(UTC)
-    pack = deltas / "applied" / files[0].kind / at.date().isoformat() / f"{at.hour:02d}"
-    pack.parent.mkdir(parents=True, exist_ok=True)
+    (deltas / "applied").mkdir(parents=True, exist_ok=True)
+    with (deltas / "applied" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        present = [file for file in files if file.path.exists()]
+        if not present:
+            return
+        pack = deltas / "applied" / present[0].kind / at.date().isoformat() / f"{at.hour:02d}"
+        pack.parent.mkdir(parents=True, exist_ok=True)
+        _append(pack, present)
+        for file in present:
+            file.path.unlink()
+
+
+def _append(pack: Path, files: Sequence[DeltaFile]) -> None:
     with pack.open("ab") as out:
         out.truncate(_whole_bytes(pack))
         for file in files:
@@ -62,8 +79,6 @@ def keep_applied(deltas: Path, files: Sequence[DeltaFile], now: datetime) -> Non
             out.write(json.dumps({"name": file.name, "bytes": len(content)}).encode() + b"\n" + content)
         out.flush()
         os.fsync(out.fileno())
-    for file in files:
-        file.path.unlink(missing_ok=True)
 
 
 def set_aside(deltas: Path, file: DeltaFile) -> Path:
