@@ -36,16 +36,12 @@ CHROMIUM_FLAGS = [
     "--disable-sync",
 ]
 STREAMLIT_FLAGS = [
-    "--server.headless",
-    "true",
-    "--server.fileWatcherType",
-    "none",
-    "--browser.gatherUsageStats",
-    "false",
-    "--client.toolbarMode",
-    "minimal",
-    "--theme.primaryColor",
-    "#2563eb",
+    *("--server.headless", "true"),
+    *("--server.fileWatcherType", "none"),
+    *("--browser.gatherUsageStats", "false"),
+    *("--client.toolbarMode", "minimal"),
+    *("--theme.light.primaryColor", "#2563eb"),
+    *("--theme.dark.primaryColor", "#60a5fa"),
 ]
 Answer = Callable[[str, Mapping[str, str]], dict[str, Any]]
 

@@ -9,18 +9,29 @@ import streamlit as st
 
 from ui.view_models.overview import Card
 
-MOST_IN_A_ROW = 3
+IN_A_ROW = 3
+NARROW_PX = 240
+"""Five such cards fill a 1440 px window, three an 800 px one."""
 
 
-def draw_cards(cards: Sequence[Card], in_a_row: int = MOST_IN_A_ROW) -> None:
-    """Cards of equal height; a rise of a cost is drawn as bad."""
-    for start in range(0, len(cards), in_a_row):
-        for column, card in zip(st.columns(in_a_row), cards[start : start + in_a_row], strict=False):
+def draw_cards(cards: Sequence[Card]) -> None:
+    """Cards of equal height, three in a row."""
+    for start in range(0, len(cards), IN_A_ROW):
+        for column, card in zip(st.columns(IN_A_ROW), cards[start : start + IN_A_ROW], strict=False):
             with column.container(border=True, height="stretch", gap="xsmall"):
                 _draw(card)
 
 
+def draw_narrow_cards(cards: Sequence[Card]) -> None:
+    """As many cards in a row as the window holds."""
+    with st.container(horizontal=True):
+        for card in cards:
+            with st.container(border=True, height="stretch", width=NARROW_PX, gap="xsmall"):
+                _draw(card)
+
+
 def _draw(card: Card) -> None:
+    """A rise of a cost is drawn as bad."""
     flat = card.delta is None or card.delta.lstrip("+-") == "0.0 %"
     colour: Literal["off", "inverse"] = "off" if flat else "inverse"
     st.metric(

@@ -30,12 +30,11 @@ def spend_bars(points: Sequence[dict[str, Any]], currency: str, step: str) -> No
         alt.Tooltip("kind:N", title="What"),
         alt.Tooltip("reason:N", title="Note"),
     ]
-    bars = base.mark_bar(binSpacing=1).encode(
-        x=x, x2="end:T", y=y, y2=alt.datum(0), color=_colour(POINT_COLOURS), tooltip=tooltip
-    )  # fmt: skip
-    holes = base.transform_filter("datum.cost === null").mark_text(text="?", baseline="bottom", fontWeight="bold")
-    marks = holes.encode(x=x, y=alt.datum(0), color=_colour(POINT_COLOURS), tooltip=tooltip)
-    st.altair_chart((bars + marks).properties(height=280), width="stretch", alt=f"Cost in {currency} per {step} over time")
+    colour = _colour(POINT_COLOURS)
+    bars = base.mark_bar().encode(x=x, x2="edge:T", y=y, y2=alt.datum(0), color=colour, tooltip=tooltip)
+    holes = base.transform_filter("datum.cost === null").mark_text(text="?", baseline="bottom", fontSize=20, fontWeight="bold")
+    marks = holes.encode(x="middle:T", y=alt.datum(0), color=colour, tooltip=tooltip)
+    st.altair_chart((bars + marks).properties(height=300), width="stretch", alt=f"Cost in {currency} per {step} over time")
 
 
 def parts_bar(parts: Sequence[CostPart]) -> None:
@@ -47,7 +46,7 @@ def parts_bar(parts: Sequence[CostPart]) -> None:
     ]
     chart = (
         alt.Chart(alt.Data(values=values))
-        .mark_bar()
+        .mark_bar(size=28)
         .encode(
             x=alt.X("cost:Q", title="Cost in closed quarter hours", stack="zero"),
             y=alt.Y("currency:N", title=None),
@@ -55,7 +54,7 @@ def parts_bar(parts: Sequence[CostPart]) -> None:
             order=alt.Order("rank:Q"),
             tooltip=[alt.Tooltip("part:N", title="Part"), alt.Tooltip("cost:Q", title="Cost", format=",.4f")],
         )
-        .properties(height=60 + 40 * len({p.currency for p in parts}))
+        .properties(height=130 + 40 * len({p.currency for p in parts}))
     )
     st.altair_chart(chart, width="stretch", alt="Parts of the cost of closed quarter hours")
 
@@ -67,7 +66,7 @@ def unit_cost_bars(points: Sequence[dict[str, Any]], title: str, unit: str) -> N
         alt.Chart(alt.Data(values=shown))
         .mark_bar(color=KIND_COLOURS["Blended"])
         .encode(
-            y=alt.Y("key:N", sort="-x", title=None, axis=alt.Axis(labelLimit=220)),
+            y=alt.Y("key:N", sort="-x", title=None, axis=alt.Axis(labelLimit=220, labelOverlap=False)),
             x=alt.X("cost:Q", title=f"Blended cost, {unit} per million tokens"),
             tooltip=[
                 alt.Tooltip("key:N", title=title),
@@ -75,7 +74,7 @@ def unit_cost_bars(points: Sequence[dict[str, Any]], title: str, unit: str) -> N
                 alt.Tooltip("whole:N", title="Cost of the group"),
             ],
         )
-        .properties(height=max(120, 28 * len(shown)))
+        .properties(height=90 + 30 * len(shown))
     )
     st.altair_chart(chart, width="stretch", alt=f"Blended cost per million tokens by {title}")
 
@@ -95,7 +94,7 @@ def unit_cost_lines(points: Sequence[dict[str, Any]], unit: str) -> None:
                 alt.Tooltip("shown:N", title="Per million tokens"),
             ],
         )
-        .properties(height=300)
+        .properties(height=340)
     )
     st.altair_chart(chart, width="stretch", alt="Cost per million tokens over time")
 

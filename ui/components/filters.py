@@ -61,12 +61,15 @@ def _choose(label: str, name: str, words: Mapping[str, str], default: str) -> st
 
 
 def _from_url(name: str, default: str) -> None:
-    """Take the URL's value when it changed outside (a link, the back button), else what was chosen before on any page."""
+    """Take the URL's value when it changed outside (a link, the back button), else what was chosen before on any page.
+
+    Set on every run: a widget of the same key on another page would begin with its first option.
+    """
     given, written = st.query_params.get(name), st.session_state.get(f"{name}.written")
     if given is not None and given != written:
         st.session_state[name] = given
-    elif name not in st.session_state:
-        st.session_state[name] = written or default
+    else:
+        st.session_state[name] = st.session_state.get(name, written or default)
 
 
 def _to_url(name: str, value: str) -> None:

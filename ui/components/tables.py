@@ -10,9 +10,6 @@ import streamlit as st
 from ui.view_models.provenance import Unknown
 from ui.view_models.tables import Cell, Column, Table, as_csv
 
-OWN_DOWNLOAD_ONLY = '<style>[data-testid="stElementToolbar"] [aria-label="Download as CSV"] { display: none }</style>'
-"""The table's built-in download writes unrounded floats and leaves formulas live."""
-
 
 def draw_table(shown: Table, key: str) -> None:
     """Numbers right-aligned with equal decimals; an empty cell is a dash."""
@@ -28,7 +25,6 @@ def draw_table(shown: Table, key: str) -> None:
 
 def download(shown: Table, file_name: str) -> None:
     """Offer exactly what the table shows."""
-    st.html(OWN_DOWNLOAD_ONLY)
     st.download_button(
         "Download what is shown (CSV)",
         as_csv(shown),
@@ -57,7 +53,7 @@ def _drawn(cell: Cell) -> str | int | float | None:
 def _config(column: Column, *, first: bool) -> Any:
     about = column.help or None
     if column.kind in ("number", "count"):
-        form = f"%.{column.places}f" if column.kind == "number" else "localized"
+        form = f"%,.{column.places}f" if column.kind == "number" else "localized"
         return st.column_config.NumberColumn(format=form, help=about, pinned=first)
     return st.column_config.TextColumn(alignment="right" if column.kind == "share" else "left", help=about, pinned=first)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +24,8 @@ PARTS: Mapping[str, tuple[str, str]] = {
     "idle": ("Idle", "GPU time in service with nothing running"),
     "starting": ("Starting", "GPU time with no engine on it: booting, pulling, crash-looping"),
 }
+GAP_OF_STEP = 12
+"""Bars end this part of a step early, so that they can be told apart."""
 NO_BUDGET = "Set one: `tokenfuse budget set --scope tenant:ORG --period month --amount 500`"
 
 
@@ -246,9 +249,11 @@ def spend_points(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     currency = data["meta"].get("currency")
     for point in data["series"]:
         known = point["cost"] is not None
+        start, end = datetime.fromisoformat(point["start"]), datetime.fromisoformat(point["end"])
         yield {
             "start": point["start"],
-            "end": point["end"],
+            "middle": (start + (end - start) / 2).isoformat(),
+            "edge": (end - (end - start) / GAP_OF_STEP).isoformat(),
             "span": f"{stamp(point['start'])} to {stamp(point['end'])}",
             "cost": float(point["cost"]) if known else None,
             "shown": money(point["cost"], point["currency"] or currency),

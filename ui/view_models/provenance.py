@@ -21,6 +21,7 @@ ADVICE: tuple[tuple[str, str], ...] = (
     ("exchange rate", "Import an exchange rate, or price everything in one currency."),
     ("scraped", "Name the engines in the settings; `tokenfuse doctor fleet` says which do not answer."),
     ("closed", "A quarter hour closes 15 minutes after its end, once the stream has counted it."),
+    ("metered", "Nothing was served there in this time; choose a longer range."),
     ("cached", "Nothing to do: no such token was served."),
     ("tokens", "Nothing was served there in this time; choose a longer range."),
 )

@@ -11,7 +11,7 @@ from core.windows import Window
 from ui.components.cards import draw_cards
 from ui.components.charts import parts_bar, spend_bars
 from ui.components.filters import choose_basis, choose_range
-from ui.components.notes import draw_provenance, page_head
+from ui.components.notes import draw_provenance, explain, page_head
 from ui.components.session import fetch, now
 from ui.components.tables import draw_table, draw_unknowns
 from ui.view_models import ranges
@@ -30,13 +30,15 @@ from ui.view_models.overview import (
 )
 
 
-def _breakers(data: dict[str, Any]) -> None:
-    if not data["breakers_not_closed"]:
-        return
+def _alarm(data: dict[str, Any]) -> None:
     if names := refusing(data["breakers_not_closed"]):
         st.error(f"Requests are being refused for: {', '.join(names)}", icon=":material/block:")
-    st.subheader("Breakers that are not closed")
-    draw_table(breaker_table(data["breakers_not_closed"]), "breakers")
+
+
+def _breakers(data: dict[str, Any]) -> None:
+    if data["breakers_not_closed"]:
+        st.subheader("Breakers that are not closed")
+        draw_table(breaker_table(data["breakers_not_closed"]), "breakers")
 
 
 def _budgets(data: dict[str, Any]) -> None:
@@ -72,12 +74,14 @@ def _body(chosen: Window | None, basis: str, at: datetime) -> None:
     window = ranges.parsed(data["meta"])
     parts = cost_parts(fetch("ledger", {**ranges.params(window), "by": "kind"})["rows"])
     draw_provenance(data["meta"], ranges.words(ranges.elapsed(window, at)), at)
-    _breakers(data)
+    _alarm(data)
     draw_cards(overview_cards(data, parts))
     draw_unknowns(overview_unknowns(data))
     _series(data)
     _parts(parts, whole="Capacity cost" if data["idle_share"] is not None else "Sum")
     _budgets(data)
+    _breakers(data)
+    explain(data["meta"])
 
 
 def page() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import streamlit as st
 
 from core.windows import Window
-from ui.components.cards import draw_cards
+from ui.components.cards import draw_narrow_cards
 from ui.components.charts import unit_cost_bars, unit_cost_lines
 from ui.components.filters import choose_basis, choose_group, choose_range
-from ui.components.notes import draw_provenance, page_head
+from ui.components.notes import draw_provenance, explain, page_head
 from ui.components.session import fetch, now
 from ui.components.tables import download, draw_table, draw_unknowns
 from ui.view_models import ranges
@@ -70,8 +70,9 @@ def page() -> None:
         st.info("No quarter hour with work is closed in this time range. Choose a longer one.", icon=":material/hourglass_empty:")
         return
     totals, past = _read(window, basis, "")["rows"], _read(earlier, basis, "")["rows"]
-    draw_provenance({**meta, **_whole(totals)}, f"{ranges.words(window)}, closed quarter hours", at)
-    draw_cards(unit_cards(totals, past), in_a_row=5)
+    meta |= _whole(totals)
+    draw_provenance(meta, f"{ranges.words(window)}, closed quarter hours", at)
+    draw_narrow_cards(unit_cards(totals, past))
     st.caption(f"Compared with {ranges.words(earlier)}.")
     draw_unknowns(unit_unknowns(rows, by))
     _chart(rows, by)
@@ -80,6 +81,7 @@ def page() -> None:
         st.warning(f"The first {len(rows)} of {answer['total_rows']} rows: choose a shorter range or a coarser group.")
     draw_table(shown, "unit_costs")
     download(shown, f"unit-cost-by-{by}-{basis}-{window.start:%Y%m%dT%H%MZ}-{window.end:%Y%m%dT%H%MZ}.csv")
+    explain(meta)
 
 
 def _whole(totals: list[dict[str, Any]]) -> dict[str, Any]:
