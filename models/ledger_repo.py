@@ -48,12 +48,15 @@ _AS_OF = """
     ORDER BY cluster, namespace, model_id, window_start, version DESC
 """
 _JOIN = "JOIN head h USING (cluster, namespace, model_id, window_start, version)"
-_COVERED = """
-    sum(x.engine_prompt_tokens + x.engine_generation_tokens) FILTER (WHERE x.capacity_cost IS NOT NULL) AS engine_tokens,
-    sum(CAST(x.detail #>> '{unattributed,input}' AS bigint) + CAST(x.detail #>> '{unattributed,input_cached}' AS bigint)
-        + CAST(x.detail #>> '{unattributed,output}' AS bigint)
-    ) FILTER (WHERE x.capacity_cost IS NOT NULL AND x.engine_prompt_tokens IS NOT NULL) AS unexplained_tokens
-"""
+_COVERED = ", ".join(
+    f"sum(x.{column}) FILTER (WHERE x.engine_prompt_tokens IS NOT NULL) AS {name}"
+    for name, column in (
+        ("engine_in", "engine_prompt_tokens"),
+        ("engine_out", "engine_generation_tokens"),
+        ("gateway_in", "gateway_input_tokens"),
+        ("gateway_out", "gateway_output_tokens"),
+    )
+)
 
 
 def ledger_windows(
@@ -206,10 +209,19 @@ def _about(
 
 def _meta(about: Mapping[str, Any], basis: CostBasis) -> dict[str, Any]:
     names = ("price_source", "utilisation_source", "weight_source", "state", "freshness")
-    engine, unexplained = int(about.get("engine_tokens") or 0), about.get("unexplained_tokens")
-    coverage = None if not engine or unexplained is None else (Decimal(engine) - Decimal(unexplained)) / Decimal(engine)
     unpriced = {"unpriced_tokens": int(about.get("unpriced_tokens") or 0), "unpriced_reason": about.get("reason") or ""}
-    return {"basis": basis, **{name: about.get(name) for name in names}, "coverage": coverage, **unpriced}
+    return {"basis": basis, **{name: about.get(name) for name in names}, "coverage": _coverage(about), **unpriced}
+
+
+def _coverage(about: Mapping[str, Any]) -> Decimal | None:
+    """Σ min(engine, gateway) / Σ engine over prompt and generated tokens, to six decimals: as ``coverage_rows`` shows it."""
+    engine_in, engine_out, gateway_in, gateway_out = (
+        int(about.get(name) or 0) for name in ("engine_in", "engine_out", "gateway_in", "gateway_out")
+    )
+    if engine_in + engine_out == 0:
+        return None
+    explained = min(engine_in, gateway_in) + min(engine_out, gateway_out)
+    return (Decimal(explained) / (engine_in + engine_out)).quantize(Decimal("1e-6"))
 
 
 def _group(row: Mapping[str, Any], keys: Mapping[str, str]) -> tuple[Any, ...]:

@@ -77,6 +77,7 @@ def test_each_tenant_and_the_deployment_have_a_unit_cost(recorded: Engine) -> No
         (whole,) = unit_cost_rows(connection, ("deployment",), WHOLE, "allocation")
         teams = unit_cost_rows(connection, ("team",), WHOLE, "usage")
     assert whole["cost"] == Decimal("0.503")
+    assert whole["meta"]["coverage"] == (Decimal(2_163_358) / 2_231_561).quantize(Decimal("1e-6"))
     assert whole["blended_per_mtok"] == (Decimal("0.503") * 1_000_000 / sum(whole["tokens"].values())).quantize(Decimal("1e-12"))
     assert {row["team"] for row in teams} >= {"contract-review", "support-bot", "search-rag", "code-assist"}
     for row in teams:
