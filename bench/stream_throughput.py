@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ DUPLICATES = 0.03
 START_MS = 1_796_000_000_000
 RECORDS_PER_SECOND_OF_TRAFFIC = 500
 GIVE_UP_S = 1_200.0
+PROBES = 20
 
 
 def run(data_dir: Path, lines: int = LINES) -> dict[str, Any]:
@@ -45,7 +47,8 @@ def run(data_dir: Path, lines: int = LINES) -> dict[str, Any]:
     try:
         measured = _stream(data_dir, url, engine, lines)
         with engine.connect() as connection:
-            counted = int(connection.execute(text("SELECT sum(requests) FROM usage_day")).scalar_one())
+            query = "SELECT sum(requests) FROM usage_day WHERE org NOT LIKE 'probe%'"
+            counted = int(connection.execute(text(query)).scalar_one())
             files = connection.execute(text("SELECT kind, count(*), sum(rows)::bigint FROM applied_file GROUP BY kind")).all()
     finally:
         engine.dispose()
@@ -115,11 +118,18 @@ def _stream(data_dir: Path, url: str, engine: Engine, lines: int) -> dict[str, A
     try:
         first_s, first, end_s = _follow(engine, lines, started, process)
         profile = _profile(data_dir)
+        visible = _latency(data_dir, engine)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
     rate = round((lines - first) / (end_s - first_s)) if end_s > first_s else lines
-    return {"records_per_s": rate, "start_up_s": round(first_s, 1), "streamed_s": round(end_s - first_s, 1), "profile": profile}
+    return {
+        "records_per_s": rate,
+        "start_up_s": round(first_s, 1),
+        "streamed_s": round(end_s - first_s, 1),
+        "profile": profile,
+        **visible,
+    }
 
 
 def _follow(engine: Engine, lines: int, started: float, process: subprocess.Popen[bytes]) -> tuple[float, int, float]:
@@ -134,6 +144,58 @@ def _follow(engine: Engine, lines: int, started: float, process: subprocess.Pope
             return first_s, first, elapsed
         time.sleep(0.25)
     raise RuntimeError("the stream did not finish; read run.log and run/flink.log in the data folder")
+
+
+def _latency(data_dir: Path, engine: Engine) -> dict[str, Any]:
+    """Seconds from a one-line segment's rename to its row in ``usage_minute``, in the running job."""
+    folder, waits = data_dir / "log/usage/000001", []
+    for i in range(PROBES):
+        segment, tenant = f"bbbbbbbb-{i + 1:012d}", f"probe{i}"
+        line = encode_line(
+            (
+                f"probe-{i}",
+                START_MS,
+                START_MS,
+                "c1",
+                "ns",
+                "m",
+                tenant,
+                "",
+                "",
+                "",
+                "",
+                "P1",
+                "ok",
+                "exact",
+                0,
+                1,
+                0,
+                0,
+                0,
+                1,
+                0,
+                1,
+                1,
+            )
+        )
+        (folder / f".{segment}").write_text(f"{line},{segment}\n")
+        (folder / f".{segment}").rename(folder / f"{segment}.1.csv")
+        started = time.perf_counter()
+        while not _is_counted(engine, tenant) and time.perf_counter() - started < 60:
+            time.sleep(0.02)
+        waits.append(time.perf_counter() - started)
+    waits.sort()
+    return {
+        "visible_to_rollup_p50_s": round(waits[PROBES // 2], 2),
+        "visible_to_rollup_p95_s": round(waits[PROBES * 95 // 100], 2),
+    }
+
+
+def _is_counted(engine: Engine, org: str) -> bool:
+    with engine.connect() as connection:
+        query = text("SELECT 1 FROM usage_minute WHERE minute = :at AND org = :org")
+        at = datetime.fromtimestamp(START_MS // 60_000 * 60, UTC)
+        return connection.execute(query, {"at": at, "org": org}).scalar() is not None
 
 
 def _profile(data_dir: Path) -> dict[str, Any]:

@@ -141,9 +141,7 @@ class Supervisor:
         settings = self._settings
         if phase.warms_up and not phase.restore:
             horizon = self._now() - timedelta(days=settings.dedupe_horizon_days)
-            lines = write_warmup(
-                settings.data_dir, {t: e.removeprefix("warmup-") for t, e in phase.epochs.items()}, horizon.date()
-            )
+            lines = write_warmup(settings.data_dir, phase.epochs, horizon.date())
             log.info("a changed plan starts without state", warm_up_lines=lines, fingerprint=phase.plan.fingerprint)
         run = checkpoints.start_run(settings.checkpoints, phase.plan, phase.epochs)
         port = settings.web_port or free_port()

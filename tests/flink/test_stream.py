@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def test_kill_9_half_way_changes_no_row(world: World) -> None:
     assert behind == [("engine", False, 0), ("usage", False, 0)]
 
 
-def test_a_rolled_epoch_and_a_changed_plan_count_nothing_twice(world: World) -> None:
+def test_a_rolled_epoch_counts_nothing_twice_while_a_slow_writer_finishes(world: World) -> None:
     first, second, third = (random_lines(i, 500, scenario=f"roll{i}") for i in range(3))
     world.settings = {"segments_per_epoch": 3}
     world.append_usage(first)
@@ -88,10 +89,25 @@ def test_a_rolled_epoch_and_a_changed_plan_count_nothing_twice(world: World) -> 
     run.send_signal(signal.SIGTERM)
     assert run.wait(timeout=60) == 0
 
+    assert world.minutes() == expected_minutes([*first, *second, *third[:250]])
+
+
+def test_a_changed_plan_counts_nothing_twice(world: World) -> None:
+    first, second, third = (random_lines(i, 400, scenario=f"plan{i}") for i in range(3))
+    scrapes = samples("0", 120)
+    world.append_usage(first)
+    world.append_engine(scrapes[:60])
+    world.run_until_idle()
+
     world.settings = {"dedupe_horizon_days": 8}
-    world.append_usage(with_duplicates([*first, *third], 4), segments=1)
+    world.append_usage(with_duplicates([*first, *second], 4))
+    world.append_engine(scrapes[60:90])
     world.run_until_idle()
-    world.append_usage(with_duplicates([*second, *third], 5), segments=1)
+    world.append_usage(with_duplicates([*second, *third], 5))
+    world.append_engine(scrapes[90:])
     world.run_until_idle()
+
+    assert json.loads((world.data / "checkpoints/plan.json").read_text())["state_ttl_ms"] == 8 * 86_400_000
     assert world.minutes() == expected_minutes([*first, *second, *third])
     assert world.lengths() == expected_lengths([*first, *second, *third])
+    assert world.engine_minutes() == expected_engine(scrapes), "no interval is lost or counted twice"
