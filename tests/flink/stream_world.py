@@ -52,7 +52,8 @@ def random_lines(seed: int, count: int, *, scenario: str) -> list[UsageLine]:
         lines.append(
             (
                 f"{scenario}-{i}", first, finished, rnd.choice(["c", "c,1"]), "ns", rnd.choice(["模型/7b", "m-2"]),
-                rnd.choice(["组织", "Nord, équipe"]), f"team {i % 3}", "", f"user{i % 5}", "key", rnd.choice(["P0", "P1"]),
+                rnd.choice(["组织", "Nord, équipe"]), rnd.choice([" team", "NULL", "#1"]), "",
+                f"user{i % 5}", "key ", rnd.choice(["P0", "P1"]),
                 rnd.choice(["ok", "error", "aborted"]), source, 0, *((0,) * 6 if source == "missing" else tokens), duration, 1,
             )
         )  # fmt: skip

@@ -37,7 +37,7 @@ def world(tmp_path: Path, db_url: str, db: Engine) -> Iterator[World]:
 
 
 def test_kill_9_half_way_changes_no_row(world: World) -> None:
-    lines = random_lines(1, 3_000, scenario="kill")
+    lines = random_lines(1, 3_000, scenario="# kill, 中")
     mixed = with_duplicates(lines, 2)
     scrapes = [samples("0", 300), samples("1", 300)]
     third = len(mixed) // 3
