@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 
 from api import errors, openapi
 from api.auth import Authenticator
+from api.budget_view import Standings
 from api.deps import Parts
 from api.guard_keys import KeyRing
 from api.intake import build_ingest
@@ -79,8 +80,9 @@ def _parts(settings: ApiSettings, engine: Engine, log: EventLog, now: Callable[[
 
     def read_metrics() -> list[Metric]:
         with transaction(engine) as connection:
-            return business_metrics(connection, now())
+            return business_metrics(connection, standings, now())
 
+    standings = Standings(settings.standings_cache_s, time.monotonic)
     telemetry = Telemetry()
     telemetry.registry.register(Remembered(read_metrics, settings.metrics_cache_s, time.monotonic))
     limit = settings.failed_auth_per_minute
@@ -94,5 +96,6 @@ def _parts(settings: ApiSettings, engine: Engine, log: EventLog, now: Callable[[
         keys=KeyRing(settings.guard_keys, settings.guard_keys_file),
         telemetry=telemetry,
         ingest=build_ingest(settings, engine, log, now),
+        standings=standings,
         ingest_slots=threading.BoundedSemaphore(settings.max_ingest_in_flight),
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -46,29 +47,42 @@ def _in_currency(found: Spend, budget: Budget) -> Money | None:
     return found.amount if found.amount is not None and found.amount.currency == budget.amount.currency else None
 
 
-def standings(connection: Connection, budgets: Sequence[StoredBudget], now: datetime) -> list[BudgetStanding]:
-    """Measure each budget. Spend freezes unit rates of open quarter hours, so the transaction must be allowed to write."""
-    increases = list_cap_increases(connection, now)
-    return [_standing(connection, stored, now, _of(increases, stored.budget)) for stored in budgets]
+class Standings:
+    """Measures budgets, each at most every ``ttl_s`` however many pages and scrapes ask; one caller measures at a time."""
+
+    def __init__(self, ttl_s: float, clock: Callable[[], float]) -> None:
+        self._ttl_s, self._clock = ttl_s, clock
+        self._measured: dict[int, tuple[float, BudgetStanding]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, connection: Connection, budgets: Sequence[StoredBudget], now: datetime) -> list[BudgetStanding]:
+        """Spend freezes unit rates of open quarter hours, so the transaction must be allowed to write. Caps are never old."""
+        increases = list_cap_increases(connection, now)
+        with self._lock:
+            found = [self._one(connection, stored, now) for stored in budgets]
+        return [replace(s, cap=effective_cap(s.stored.budget.cap, _of(increases, s.stored.budget), now)) for s in found]
+
+    def _one(self, connection: Connection, stored: StoredBudget, now: datetime) -> BudgetStanding:
+        until_s, standing = self._measured.get(stored.id, (0.0, None))
+        if standing is not None and self._clock() < until_s and standing.window == stored.budget.window(now):
+            return standing
+        standing = _standing(connection, stored, now)
+        self._measured[stored.id] = (self._clock() + self._ttl_s, standing)
+        return standing
 
 
 def _of(increases: Sequence[Any], budget: Budget) -> list[CapIncrease]:
     return [i.increase for i in increases if (i.scope, i.period) == (str(budget.scope), budget.period)]
 
 
-def _standing(connection: Connection, stored: StoredBudget, now: datetime, increases: Sequence[CapIncrease]) -> BudgetStanding:
+def _standing(connection: Connection, stored: StoredBudget, now: datetime) -> BudgetStanding:
     budget = stored.budget
     window = budget.window(now)
     lately = Window(floor_time(now, QUARTER_HOUR) - RECENT, now + timedelta(microseconds=1))
     currency = budget.amount.currency
     spent = spend(connection, budget.scope, window, budget.cost_basis, now, currency=currency)
     recent = spend(connection, budget.scope, lately, budget.cost_basis, now, currency=currency)
-    return BudgetStanding(stored, window, spent, recent, lately, effective_cap(budget.cap, increases, now))
-
-
-def budgets_view(connection: Connection, budgets: Sequence[StoredBudget], now: datetime) -> list[dict[str, Any]]:
-    """The rows of ``GET /v1/budgets``."""
-    return [budget_row(standing, now) for standing in standings(connection, budgets, now)]
+    return BudgetStanding(stored, window, spent, recent, lately, budget.cap)
 
 
 def budget_row(standing: BudgetStanding, now: datetime) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from sqlalchemy import Connection, Engine
 from starlette.types import Message
 
 from api.auth import Authenticator
+from api.budget_view import Standings
 from api.errors import Forbidden, TooLarge, TooMany
 from api.guard_keys import KeyRing
 from api.policy_watch import PolicyWatch
-from api.schemas.errors import error_responses
+from api.schemas.errors import COMMON, error_responses
 from api.settings import ApiSettings
 from api.telemetry import Telemetry
 from core.errors import BadInput
@@ -51,6 +52,7 @@ class Parts:
     keys: KeyRing
     telemetry: Telemetry
     ingest: UsageIngest
+    standings: Standings
     ingest_slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(8))
 
     @contextmanager
@@ -151,5 +153,4 @@ async def _with_small_body(request: Request) -> Request:
 def router(required: str, *, reads_own_body: bool = False, tags: list[str]) -> APIRouter:
     """A router whose routes need the scope ``required`` (or admin)."""
     kind = type(f"Route_{required}", (GuardedRoute,), {"required": required, "reads_own_body": reads_own_body})
-    statuses = (400, 401, 403, 429, 500, 503)
-    return APIRouter(route_class=kind, tags=list(tags), dependencies=[Security(BEARER)], responses=error_responses(*statuses))
+    return APIRouter(route_class=kind, tags=list(tags), dependencies=[Security(BEARER)], responses=error_responses(*COMMON))

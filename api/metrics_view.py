@@ -8,7 +8,7 @@ from datetime import datetime
 from prometheus_client import Metric
 from sqlalchemy import Connection
 
-from api.budget_view import BudgetStanding, standings
+from api.budget_view import BudgetStanding, Standings
 from api.metrics import Sample, age_s, gauge
 from core.unit_cost import COST_BASES
 from core.windows import QUARTER_HOUR, Window, floor_time
@@ -31,14 +31,14 @@ KINDS = {
 PHASES = ("closed", "warned", "degraded", "open")
 
 
-def business_metrics(connection: Connection, now: datetime) -> list[Metric]:
+def business_metrics(connection: Connection, standings: Standings, now: datetime) -> list[Metric]:
     """Every family; a value that is unknown has no sample."""
     end = floor_time(now, QUARTER_HOUR)
     window = Window(end - QUARTERS * QUARTER_HOUR, end)
     readers: tuple[Callable[[], list[Metric]], ...] = (
         lambda: _unit_costs(connection, window),
         lambda: _coverage(connection, window),
-        lambda: _budgets(connection, now),
+        lambda: _budgets(connection, standings, now),
         lambda: _breakers(connection, now),
         lambda: _stream(connection, now),
         lambda: _guards(connection, now),
@@ -64,8 +64,8 @@ def _coverage(connection: Connection, window: Window) -> list[Metric]:
     return [gauge("tokenfuse_coverage_ratio", text, ("deployment",), samples)]
 
 
-def _budgets(connection: Connection, now: datetime) -> list[Metric]:
-    found = standings(connection, list_budgets(connection), now)
+def _budgets(connection: Connection, standings: Standings, now: datetime) -> list[Metric]:
+    found = standings.of(connection, list_budgets(connection), now)
 
     def keys(standing: BudgetStanding) -> tuple[str, ...]:
         budget = standing.stored.budget

@@ -39,6 +39,7 @@ class ApiSettings:
     failed_auth_per_minute: int = 30
     token_cache_s: float = 5.0
     metrics_cache_s: float = 5.0
+    standings_cache_s: float = 2.0
     breaker_policy: BreakerPolicy = field(default_factory=BreakerPolicy)
     dedupe_horizon: timedelta = timedelta(days=7)
     guard_keys: GuardKeys = field(default_factory=dict)

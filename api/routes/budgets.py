@@ -6,7 +6,7 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
-from api.budget_view import budgets_view
+from api.budget_view import budget_row
 from api.deps import CallerDep, ConnectionDep, PartsDep, router
 from api.schemas.budgets import (
     BudgetIn,
@@ -35,7 +35,11 @@ def budgets(parts: PartsDep, caller: CallerDep, connection: ConnectionDep) -> di
     """Each budget in force with its spend so far, pace against the plan and when it runs out at the speed of the last hour."""
     now = parts.now()
     mine = [stored for stored in list_budgets(connection) if may_see(caller, str(stored.budget.scope))]
-    return {"budgets": budgets_view(connection, mine, now), "as_of": now, "freshness": freshness(connection)}
+    return {
+        "budgets": [budget_row(s, now) for s in parts.standings.of(connection, mine, now)],
+        "as_of": now,
+        "freshness": freshness(connection),
+    }
 
 
 @reads.get("/v1/limits", response_model=LimitsOut)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from api.budget_view import budgets_view, ratio
+from api.budget_view import budget_row, ratio
 from api.deps import CallerDep, ConnectionDep, Parts, PartsDep, router
 from api.overview import UnitFigures, View, series, step_of, unit_figures
 from api.query import From, To, parse_window
@@ -50,7 +50,7 @@ def overview(
         "idle_share": ratio(now_figures.idle.value),
         "idle_reason": now_figures.idle.reason,
         **_work(connection, view),
-        "budgets": budgets_view(connection, budgets, view.now),
+        "budgets": [budget_row(s, view.now) for s in parts.standings.of(connection, budgets, view.now)],
         "breakers_not_closed": [breaker_row(b, view.now) for b in breakers],
         "series": series(connection, view),
         "series_step": step_of(view.elapsed),

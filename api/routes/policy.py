@@ -52,9 +52,7 @@ async def get_policy(
     """
     keys = parts.keys.keys_of(caller.name)
     if not keys:
-        raise NotFound(
-            f"no signing key for a guard named {caller.name!r}", hint="register it: `tokenfuse token create --scope policy`"
-        )
+        raise NotFound(f"no signing key for a guard named {caller.name!r}", hint="register it: `tokenfuse guard add NAME`")
     match = ETAG.match((if_none_match or "").strip())
     held = int(match[1]) if match else None
     await run_in_threadpool(_note_seen, parts, caller, held)

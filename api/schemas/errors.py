@@ -33,14 +33,20 @@ MEANING: dict[int, str] = {
     503: "Not available now; see Retry-After.",
     507: "The log's disk is nearly full; nothing was taken; see Retry-After.",
 }
+ERROR_REF = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorOut"}}}
 RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 0}}}
 
 
-def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI ``responses`` for these statuses."""
+COMMON = (400, 401, 403, 429, 500, 503)
+"""What any route behind a token may answer."""
+
+
+def error_responses(*statuses: int, of_text_route: bool = False) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI ``responses`` for these statuses. A route that answers text must be told that its errors are JSON."""
     found: dict[int | str, dict[str, Any]] = {}
     for status in statuses:
-        found[status] = {"model": ErrorOut, "description": MEANING[status]}
+        body: dict[str, Any] = {"content": ERROR_REF} if of_text_route else {"model": ErrorOut}
+        found[status] = {**body, "description": MEANING[status]}
         if status in (429, 503, 507):
             found[status]["headers"] = RETRY_AFTER
     return found

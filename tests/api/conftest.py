@@ -23,7 +23,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> ApiSettings:
-    return ApiSettings(data_dir=tmp_path, guard_keys={"gateway-1": [KEY]}, failed_auth_per_minute=1000)
+    return ApiSettings(data_dir=tmp_path, guard_keys={"gateway-1": [KEY]}, failed_auth_per_minute=1000, standings_cache_s=0)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ import schemathesis
 from api_client import NOW, Api, TokenMaker
 from api_world import settle
 from hypothesis import HealthCheck, given, settings
+from prometheus_client.parser import text_string_to_metric_families
 from schemathesis import Case
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -84,3 +86,12 @@ def test_every_operation_documents_its_errors_and_its_token(api: Api) -> None:
             error = operation["responses"]["401"]["content"]["application/json"]["schema"]
             assert error == {"$ref": "#/components/schemas/ErrorOut"}
             assert "422" not in operation["responses"] or method == "post", (method, path)
+
+
+def test_every_route_and_metric_stands_in_the_manual(db: Engine, api: Api, token: TokenMaker) -> None:
+    settle(db, NOW)
+    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    for path in api.app.openapi()["paths"]:
+        assert f"{path}`" in text, path
+    for family in text_string_to_metric_families(api.get("/metrics", token("read")).text):
+        assert family.name.removesuffix("_created") in text, family.name
