@@ -89,7 +89,7 @@ def test_an_analysts_journey(browser: Browser, ui_url: str) -> None:
     colleague = _page(browser)
     _sign_in(colleague, link)
     _done(colleague)
-    assert colleague.get_by_test_id("stMetricValue").all_inner_texts() == shown
+    expect(colleague.get_by_test_id("stMetricValue")).to_have_text(shown)
     for part in ("range=24h", "basis=usage", "by=team"):
         assert part in colleague.url
 
