@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import orjson
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from core.errors import BadInput, Conflict, NotFound
 from eventlog.archive_manifest import (
@@ -26,7 +24,7 @@ from eventlog.archive_manifest import (
     entries,
     replace_entries,
 )
-from eventlog.archive_rows import COLUMNS, day_numbers, segments_table
+from eventlog.archive_rows import COLUMNS, by_day, segments_table, write_table
 from eventlog.archive_sql import contains_ids, ids_since, usage_minutes
 from eventlog.layout import (
     SegmentFile,
@@ -78,7 +76,8 @@ def archive_segments(
                 f"{topic}/{epoch}: no segment {missing[0]} in the log or the archive.", hint="Check the epoch and the name."
             )
         fresh = sorted({name for name in segments if name not in known}, key=sequence_of)
-        packed = [_pack(data_dir, topic, epoch, batch, at_step) for batch in _batches([in_log[name] for name in fresh])]
+        batches = _batches(data_dir / "log", topic, [in_log[name] for name in fresh])
+        packed = [_pack(data_dir, topic, epoch, batch, at_step) for batch in batches]
     found = dict.fromkeys(file.name for entry in (*known.values(), *packed) for file in entry.files)
     return sorted(folder / name for name in found)
 
@@ -123,11 +122,12 @@ def _drop_copies(data_dir: Path, topic: str, epoch: str, copies: Sequence[tuple[
     _remove_from_log(data_dir, topic, epoch, [(file.segment, file.lines) for file, _ in copies])
 
 
-def _batches(files: Sequence[SegmentFile]) -> Iterator[list[SegmentFile]]:
+def _batches(log: Path, topic: str, files: Sequence[SegmentFile]) -> Iterator[list[SegmentFile]]:
     batch: list[SegmentFile] = []
     size_bytes = 0
     for file in files:
-        more = file.path.stat().st_size * 4  # full records are about three times their lines
+        records = full_path(log, topic, file.epoch, file.segment)
+        more = file.path.stat().st_size + (records.stat().st_size if records.exists() else 0)
         if batch and size_bytes + more > BATCH_BYTES:
             yield batch
             batch, size_bytes = [], 0
@@ -140,7 +140,7 @@ def _batches(files: Sequence[SegmentFile]) -> Iterator[list[SegmentFile]]:
 def _pack(data_dir: Path, topic: str, epoch: str, batch: list[SegmentFile], at_step: Step) -> Entry:
     folder = archive_folder(data_dir, topic)
     table = segments_table(data_dir / "log", topic, batch)
-    parts = _by_day(topic, table, batch[0].segment)
+    parts = [(f"date={day}/{batch[0].segment}.parquet", rows) for day, rows in by_day(topic, table)]
     segments = tuple((file.segment, file.lines) for file in batch)
     entry = Entry(epoch, segments, tuple(ArchiveFile(name, part.num_rows) for name, part in parts))
     at_step("intent")
@@ -157,18 +157,9 @@ def _pack(data_dir: Path, topic: str, epoch: str, batch: list[SegmentFile], at_s
     return entry
 
 
-def _by_day(topic: str, table: Any, segment: str) -> list[tuple[str, Any]]:
-    days = day_numbers(topic, table)
-    epoch_day = date(1970, 1, 1)
-    return [
-        (f"date={epoch_day + timedelta(days=day)}/{segment}.parquet", table.filter(pc.equal(days, day)))
-        for day in sorted(pc.unique(days).to_pylist())
-    ]
-
-
 def _write_parquet(folder: Path, name: str, table: Any) -> None:
     aside, target = folder / ".writing.parquet", folder / name
-    pq.write_table(table, aside, compression="zstd", row_group_size=131_072)
+    write_table(table, aside)
     with aside.open("rb") as file:
         os.fsync(file.fileno())
     make_folder(target.parent)

@@ -5,11 +5,13 @@ A row holds the narrow columns of the CSV line, the full record as JSON text, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from datetime import date
+from heapq import merge
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -18,32 +20,50 @@ import pyarrow.parquet as pq
 import core.engine
 import core.usage
 from core.errors import BadInput
-from eventlog.archive_manifest import Entry, archive_folder
-from eventlog.layout import SegmentFile, full_path, sequence_of
+from eventlog.archive_manifest import Entry, archive_folder, entries
+from eventlog.layout import SegmentFile, full_path
 
 COLUMNS: dict[str, tuple[str, ...]] = {"usage": core.usage.LINE_COLUMNS, "engine": core.engine.LINE_COLUMNS}
 TIME_COLUMN: dict[str, str] = {"usage": "finished_ms", "engine": "at_ms"}
-DAY_MS = 86_400_000
 _USAGE_TEXT = frozenset(core.usage.LINE_COLUMNS[:1] + core.usage.LINE_COLUMNS[3:14])
 _ENGINE_TEXT = frozenset(core.engine.LINE_COLUMNS) - {"at_ms"}
 _TEXT: dict[str, frozenset[str]] = {"usage": _USAGE_TEXT, "engine": _ENGINE_TEXT}
 
-LogRow = tuple[int, str, str, bytes | None]
-"""Line number, segment, CSV line without the segment column, full record."""
+PLACE_COLUMNS = ("segment", "line_no")
+_BATCH_ROWS = 16_384
+_UNIQUE = frozenset({"request_id", "record", "line_no", "first_ms", "finished_ms", "at_ms", "payload"})
+"""Columns without repeats: a dictionary of them is built in vain."""
+
+LogRow = tuple[int, str, bytes | None]
+"""Line number, CSV line without the segment column, full record."""
 
 
 def segments_table(folder: Path, topic: str, files: Sequence[SegmentFile]) -> Any:
     """Arrow table of whole segments: narrow columns, ``segment``, ``line_no``, ``record`` (null where the sender gave none).
 
     Warm-up lines (``counted`` = 0) are left out: they copy rows that are in the archive already.
-    Raises BadInput, naming the file, when a segment has not the lines its name states.
+    Raises BadInput, naming the file, when a segment has not the lines its name states or cannot be read as its topic.
     """
-    lines = [_whole(file.path, file.path.read_bytes(), file.lines) for file in files]
-    table = _parse(topic, b"".join(lines))
-    line_no = pa.array(list(chain.from_iterable(range(file.lines) for file in files)), pa.int64())
-    records = list(chain.from_iterable(_records(folder, topic, file) for file in files))
-    table = table.append_column("line_no", line_no).append_column("record", pa.array(records, pa.binary()).cast(pa.string()))
+    try:
+        table = _table(folder, topic, files)
+    except pa.ArrowInvalid as error:
+        if len(files) == 1:
+            hint = "The file was changed after it was published: restore it."
+            raise BadInput(
+                "does not hold lines and records of its topic", where=str(files[0].path), value=error, hint=hint
+            ) from error
+        for file in files:
+            segments_table(folder, topic, [file])
+        raise
     return table.filter(pc.equal(table["counted"], 1)) if topic == "usage" else table
+
+
+def _table(folder: Path, topic: str, files: Sequence[SegmentFile]) -> Any:
+    table = _parse(topic, b"".join([_whole(file.path, file.path.read_bytes(), file.lines) for file in files]))
+    lines = np.array([file.lines for file in files], np.int64)
+    line_no = np.arange(lines.sum(), dtype=np.int64) - np.repeat(np.cumsum(lines) - lines, lines)
+    records = _text_column(b"".join([_records(folder, topic, file) for file in files]))
+    return table.append_column("line_no", _column(pa.int64(), line_no)).append_column("record", records)
 
 
 def _whole(path: Path, data: bytes, lines: int) -> bytes:
@@ -63,33 +83,110 @@ def _parse(topic: str, data: bytes) -> Any:
     )
 
 
-def _records(folder: Path, topic: str, file: SegmentFile) -> Iterable[bytes | None]:
+def _records(folder: Path, topic: str, file: SegmentFile) -> bytes:
     path = full_path(folder, topic, file.epoch, file.segment)
     if not path.exists():  # a segment the job wrote itself (warm-up) has none
-        return [None] * file.lines
-    return [record or None for record in _whole(path, path.read_bytes(), file.lines).split(b"\n")[:-1]]
+        return b"\n" * file.lines
+    return _whole(path, path.read_bytes(), file.lines)
 
 
-def day_numbers(topic: str, table: Any) -> Any:
-    """Days since the epoch (UTC) of each row."""
-    return pc.cast(pc.floor(pc.divide(pc.cast(table[TIME_COLUMN[topic]], pa.float64()), float(DAY_MS))), pa.int64())
+def _text_column(data: bytes) -> Any:
+    """Lines as one column of text, an empty line as null. No line becomes a Python object."""
+    raw = np.frombuffer(data, np.uint8)
+    is_break = raw == ord("\n")
+    ends = np.flatnonzero(is_break)
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends - np.arange(len(ends))
+    has_text = np.packbits(np.diff(offsets) > 0, bitorder="little")
+    return _column(pa.binary(), offsets, raw[~is_break], valid=has_text).cast(pa.string())
 
 
-def entry_rows(data_dir: Path, topic: str, entry: Entry) -> dict[int, list[LogRow]]:
-    """The log rows of one manifest entry by sequence number, in line order."""
-    found: dict[int, list[LogRow]] = {}
+def _column(kind: Any, values: Any, *more: Any, valid: Any = None) -> Any:
+    """An Arrow array on numpy memory; ``pa.array`` would import pandas first."""
+    length = len(values) - len(more)
+    buffers = [None if valid is None else pa.py_buffer(valid), *(pa.py_buffer(part) for part in (values, *more))]
+    return pa.Array.from_buffers(kind, length, buffers)
+
+
+def by_day(topic: str, table: Any) -> list[tuple[date, Any]]:
+    """The rows of each UTC date, earliest first, in their order."""
+    days = table[TIME_COLUMN[topic]].cast(pa.timestamp("ms")).cast(pa.date32())
+    found = sorted(pc.unique(days).to_pylist())
+    if len(found) == 1:
+        return [(found[0], table)]
+    return [(day, table.filter(pc.equal(days, pa.scalar(day, pa.date32())))) for day in found]
+
+
+def write_table(table: Any, path: Path) -> None:
+    """Parquet whose narrow columns can be read without their records."""
+    repeated = [name for name in table.column_names if name not in _UNIQUE]
+    compared = [name for name in table.column_names if name != "record"]
+    pq.write_table(
+        table, path, compression="zstd", row_group_size=131_072, use_dictionary=repeated, write_statistics=compared
+    )  # fmt: skip
+
+
+def entry_rows(data_dir: Path, topic: str, entry: Entry, from_seq: int) -> Iterator[tuple[int, LogRow]]:
+    """The log rows of one manifest entry from ``from_seq`` on, each with its sequence number, in reading order.
+
+    Holds one record batch of each of its files. A file that retention has taken away has no rows.
+    """
+    streams = [_file_rows(topic, file, from_seq) for file in _open(data_dir, topic, entry)]
+    return streams[0] if len(streams) == 1 else merge(*streams, key=lambda row: (row[0], row[1][0]))
+
+
+def _open(data_dir: Path, topic: str, entry: Entry) -> list[Any]:
+    """All at once: an open file can be read to its end although retention removes it."""
+    found = []
     for file in entry.files:
-        for row in pq.read_table(archive_folder(data_dir, topic) / file.name, partitioning=None).to_pylist():
-            line = ",".join(_csv_field(row[name]) for name in COLUMNS[topic])
-            record = None if row["record"] is None else row["record"].encode()
-            found.setdefault(sequence_of(row["segment"]), []).append((row["line_no"], row["segment"], line, record))
-    for rows in found.values():
-        rows.sort(key=lambda row: row[0])
+        try:
+            found.append(pq.ParquetFile(archive_folder(data_dir, topic) / file.name))
+        except FileNotFoundError:
+            listed = entries(data_dir, topic, from_seq=entry.first_seq, to_seq=entry.last_seq)
+            if any(file in one.files for one in listed):
+                raise
     return found
 
 
-def _csv_field(value: str | int) -> str:
-    text = str(value)
-    if "," in text or '"' in text:
-        return '"' + text.replace('"', '""') + '"'
-    return text
+def _file_rows(topic: str, file: Any, from_seq: int) -> Iterator[tuple[int, LogRow]]:
+    """Rows of a file lie in reading order, as they were packed."""
+    with file:
+        for batch in file.iter_batches(_BATCH_ROWS, columns=[*COLUMNS[topic], *PLACE_COLUMNS, "record"]):
+            rows = batch.filter(pc.greater_equal(_sequences(batch), pa.scalar(from_seq, pa.int64())))
+            if rows.num_rows:
+                records = (record or None for record in _split(rows["record"].cast(pa.binary())))
+                lines = (line.decode() for line in _split(_lines(topic, rows)))
+                found = zip(_integers(rows["line_no"]), lines, records, strict=True)
+                yield from zip(_integers(_sequences(rows)), found, strict=True)
+
+
+def _sequences(batch: Any) -> Any:
+    return pc.utf8_slice_codeunits(batch["segment"], 9).cast(pa.int64())
+
+
+def _lines(topic: str, batch: Any) -> Any:
+    """The rows as canonical CSV lines: a field is quoted when it holds a comma or a quote."""
+    fields = [_quoted(batch[name]) if name in _TEXT[topic] else batch[name].cast(pa.string()) for name in COLUMNS[topic]]
+    return pc.binary_join_element_wise(*fields, pa.scalar(",")).cast(pa.binary())
+
+
+def _quoted(column: Any) -> Any:
+    special = pc.match_substring_regex(column, '[,"]')
+    if not pc.any(special).as_py():
+        return column
+    doubled = pc.replace_substring(column, pattern='"', replacement='""')
+    mark = pa.scalar('"')
+    return pc.if_else(special, pc.binary_join_element_wise(mark, doubled, mark, pa.scalar("")), column)
+
+
+def _split(column: Any) -> list[bytes]:
+    """A column of lines as Python values, null as empty; one split is far faster than a scalar each."""
+    text = pc.binary_join_element_wise(column, pa.scalar(b"\n"), pa.scalar(b""), null_handling="replace", null_replacement=b"")
+    first, last = np.frombuffer(text.buffers()[1], np.int32)[[text.offset, text.offset + len(text)]]
+    joined: bytes = text.buffers()[2][int(first) : int(last)].to_pybytes()
+    return joined.split(b"\n")[:-1]
+
+
+def _integers(column: Any) -> list[int]:
+    found: list[int] = column.to_numpy().tolist()
+    return found

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from core.errors import BadInput
 from core.ports import LogLine
-from eventlog.archive_manifest import Entry, entries, last_sequence
+from eventlog.archive_manifest import entries, last_sequence
 from eventlog.archive_rows import LogRow, entry_rows
 from eventlog.layout import (
     FULL_TOPICS,
@@ -28,9 +28,12 @@ from eventlog.locks import exclusive
 from eventlog.open_segment import read_counter, write_counter
 from eventlog.repair import repair_dead_writers
 
+_SegmentRows = tuple[str, Iterator[LogRow]]
+"""A segment's place in the order of reading (an offset without its line) and its rows."""
 
-def make_offset(segment: str, line: int) -> str:
-    return f"{sequence_of(segment):012d}-{writer_of(segment)}:{line:09d}"
+
+def _place(segment: str) -> str:
+    return f"{sequence_of(segment):012d}-{writer_of(segment)}"
 
 
 def parse_offset(offset: str) -> tuple[int, int]:
@@ -79,9 +82,10 @@ def _lines(folder: Path, topic: str, after_seq: int, first_line: int) -> Iterato
         if rows is None:
             archive = _ArchiveCursor(folder.parent, topic, seq)
             rows = archive.rows(seq)
-        for line_no, segment, line, record in rows:
+        place, found = rows
+        for line_no, line, record in found:
             if seq > after_seq or line_no >= first_line:
-                yield LogLine(make_offset(segment, line_no), line, record)
+                yield LogLine(f"{place}:{line_no:09d}", line, record)
 
 
 def _horizon(folder: Path, topic: str) -> int:
@@ -97,7 +101,7 @@ def _visible(folder: Path, topic: str, after_seq: int, horizon: int) -> dict[int
     return {seq: file for file in files if after_seq <= (seq := sequence_of(file.segment)) <= horizon}
 
 
-def _rows(folder: Path, topic: str, file: SegmentFile) -> Iterator[LogRow] | None:
+def _rows(folder: Path, topic: str, file: SegmentFile) -> _SegmentRows | None:
     """The rows of a visible segment; None when it has just left the log."""
     try:
         lines = file.path.open("rb")
@@ -109,31 +113,47 @@ def _rows(folder: Path, topic: str, file: SegmentFile) -> Iterator[LogRow] | Non
     def rows() -> Iterator[LogRow]:
         with lines:
             for line_no, (line, record) in enumerate(zip_longest(lines, full or ())):
-                yield line_no, file.segment, line.removesuffix(suffix).decode(), (record or b"").rstrip(b"\n") or None
+                yield line_no, line.removesuffix(suffix).decode(), (record or b"").rstrip(b"\n") or None
         if full is not None:
             full.close()
 
-    return rows()
+    return _place(file.segment), rows()
 
 
 class _ArchiveCursor:
-    """Archived rows by sequence number; holds the rows of one manifest entry at a time."""
+    """Archived rows by sequence number, asked for in ascending order; holds a record batch of each entry it is in."""
 
     def __init__(self, data_dir: Path, topic: str, after_seq: int) -> None:
-        self._data_dir, self._topic = data_dir, topic
+        self._data_dir, self._topic, self._after_seq = data_dir, topic, after_seq
         found = entries(data_dir, topic, from_seq=after_seq) if topic in FULL_TOPICS else ()
-        self._entry_of: dict[int, Entry] = {sequence_of(name): entry for entry in found for name, _ in entry.segments}
-        self._loaded: tuple[Entry | None, dict[int, list[LogRow]]] = (None, {})
-        self._after_seq = after_seq
+        self._entries = [(entry, entry.last_seq) for entry in found]
+        self._of_seq = {sequence_of(name): (name, n) for n, entry in enumerate(found) for name, _ in entry.segments}
+        self._streams: dict[int, _EntryStream] = {}
 
     def sequences(self, horizon: int) -> set[int]:
-        return {seq for seq in self._entry_of if self._after_seq <= seq <= horizon}
+        return {seq for seq in self._of_seq if self._after_seq <= seq <= horizon}
 
-    def rows(self, seq: int) -> list[LogRow]:
+    def rows(self, seq: int) -> _SegmentRows:
         """Empty where retention has removed the segment."""
-        entry = self._entry_of.get(seq)
-        if entry is None:
-            return []
-        if self._loaded[0] is not entry:
-            self._loaded = (entry, entry_rows(self._data_dir, self._topic, entry))
-        return self._loaded[1].get(seq, [])
+        if seq not in self._of_seq:
+            return "", iter(())
+        name, number = self._of_seq[seq]
+        entry, last_seq = self._entries[number]
+        if number not in self._streams:
+            self._streams[number] = _EntryStream(entry_rows(self._data_dir, self._topic, entry, seq))
+        stream = self._streams.pop(number) if seq == last_seq else self._streams[number]
+        return _place(name), stream.rows(seq)
+
+
+class _EntryStream:
+    """Cuts the rows of one entry into its segments."""
+
+    def __init__(self, rows: Iterator[tuple[int, LogRow]]) -> None:
+        self._rows = rows
+        self._next = next(rows, None)
+
+    def rows(self, seq: int) -> Iterator[LogRow]:
+        while self._next is not None and self._next[0] <= seq:
+            if self._next[0] == seq:
+                yield self._next[1]
+            self._next = next(self._rows, None)
