@@ -46,6 +46,7 @@ def configuration(plan: Plan, settings: StreamSettings, folders: JobFolders, web
         "rest.bind-address": "127.0.0.1",
         "rest.address": "127.0.0.1",
         "execution.checkpointing.interval": f"{settings.checkpoint_ms} ms",
+        "execution.checkpointing.min-pause": f"{settings.checkpoint_ms // 2} ms",
         "execution.checkpointing.mode": "EXACTLY_ONCE",
         "execution.checkpointing.dir": folders.checkpoints.as_uri(),
         "execution.checkpointing.num-retained": 2,
