@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from cli.settings import Settings
 from cli.wiring import (
+    breaker_policy,
     control_settings,
     database_url,
     event_log,
@@ -56,6 +57,7 @@ def run_api(settings: Settings) -> int:
                 dedupe_horizon=timedelta(days=settings.dedupe_horizon_days),
                 guard_keys_file=guard_keys_file(settings),
                 policy_on_expiry=settings.guard_on_expiry,
+                breaker_policy=breaker_policy(settings),
                 tls_cert=settings.tls_cert,
                 tls_key=settings.tls_key,
             ),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import getpass
+import time
 from dataclasses import asdict, is_dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import click
+from sqlalchemy import Connection
 
-from api.budget_view import budgets_view
+from api.budget_view import Standings, budget_row
 from cli.options import Run, common, parse_ahead
 from cli.output import print_json, print_rows, say
 from cli.wiring import database, utc_now
@@ -35,6 +37,12 @@ def amount_of(text: str, option: str) -> Decimal:
     if not value.is_finite() or value <= 0:
         raise BadInput("must be more than 0", field=option, value=text)
     return value
+
+
+def budget_rows(connection: Connection) -> list[dict[str, Any]]:
+    """Budgets in force as the API shows them."""
+    now = utc_now()
+    return [budget_row(standing, now) for standing in Standings(0, time.monotonic).of(connection, list_budgets(connection), now)]
 
 
 def actor_of(given: str | None) -> str:
@@ -111,7 +119,7 @@ def increase(run: Run, scope: str, period: str, extra: str, until: str, approver
 def list_command(run: Run) -> None:
     """Budgets in force with their spend (also `show budgets`)."""
     with database(run.settings) as engine, transaction(engine) as connection:
-        print_rows(budgets_view(connection, list_budgets(connection), utc_now()), as_json=run.as_json, empty="No budget yet.")
+        print_rows(budget_rows(connection), as_json=run.as_json, empty="No budget yet.")
 
 
 @budget.command()

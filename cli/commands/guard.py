@@ -37,6 +37,10 @@ def add(run: Run, name: str) -> None:
         "TOKENFUSE_GUARD_NAME": name,
         "TOKENFUSE_GUARD_TOKEN": token,
         "TOKENFUSE_GUARD_KEYS": f"{key['key_id']}:{key['secret']}",
+        "TOKENFUSE_GUARD_ORG": run.settings.organisation,
+        "TOKENFUSE_GUARD_CLUSTER": run.settings.default_cluster,
+        "TOKENFUSE_GUARD_NAMESPACE": run.settings.default_namespace,
+        "TOKENFUSE_GUARD_STATE_DIR": "/var/lib/tokenfuse-guard",
     }
     if run.as_json:
         print_rows([environment], as_json=True)

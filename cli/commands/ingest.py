@@ -35,7 +35,7 @@ def ingest() -> None:
 @common
 def usage(
     run: Run, file: Path, format_: str, deployment: str | None, tenant: str | None, tenant_column: str, start_at: str | None
-) -> None:
+) -> int:
     """Read FILE (plain or gzip). Bad records are quarantined by line and the rest goes on; once more changes no total."""
     options = SourceOptions(
         deployment=parse_deployment(deployment) if deployment else None,
@@ -45,9 +45,10 @@ def usage(
     )
     with database(run.settings) as engine, event_log(run.settings) as log:
         report = ingest_file(file, format_, options, usage_ingest(run.settings, engine, log), _file_progress())
+    nothing_taken = report.rows and not report.accepted + report.duplicate
     if run.as_json:
         print_json(asdict(report))
-        return
+        return 2 if nothing_taken else 0
     say(
         f"{report.rows:,} rows: {report.accepted:,} accepted, {report.duplicate:,} duplicate, {report.quarantined:,} quarantined."
     )
@@ -60,6 +61,7 @@ def usage(
         )
     if report.accepted:
         say("They are counted once the stream has read them: `tokenfuse stream run --until-idle`, or a running `tokenfuse up`.")
+    return 2 if nothing_taken else 0
 
 
 @ingest.command()

@@ -9,15 +9,14 @@ from typing import Any
 
 import click
 
-from api.budget_view import budgets_view
+from cli.commands.budget import budget_rows
 from cli.options import Run, common, window_options
 from cli.output import print_json, print_rows
-from cli.wiring import database, utc_now
+from cli.wiring import database
 from core.errors import BadInput
 from core.windows import Window
 from models.coverage_repo import coverage_rows
 from models.database import transaction
-from models.decide_repo import list_budgets
 from models.ledger_repo import unit_cost_rows
 from models.quality_repo import data_faults, quarantine_counts
 from models.usage_repo import usage_rows
@@ -93,7 +92,7 @@ def coverage(run: Run, by: str, given: tuple[str, ...], window: Window) -> None:
 def budgets(run: Run) -> None:
     """Budgets with spend, pace and time to exhaustion."""
     with database(run.settings) as engine, transaction(engine) as connection:
-        rows = budgets_view(connection, list_budgets(connection), utc_now())
+        rows = budget_rows(connection)
     if run.as_json:
         print_json(rows)
         return
