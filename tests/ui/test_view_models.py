@@ -55,6 +55,12 @@ def test_unknown_never_becomes_zero_and_has_a_reason(kind: Any) -> None:
     assert {"Spend", "Cost per million tokens", "Idle", "Coverage"} <= {item.name for item in unknowns}
 
 
+def test_a_platform_that_counted_nothing_has_spent_an_unknown_amount_not_zero() -> None:
+    data = overview({}, "empty", NOW) | {"spend": "0", "spend_before": "0", "spend_reason": ""}
+    assert overview_cards(data, [])[0].value == UNKNOWN
+    assert overview_unknowns(data)[0].name == "Spend"
+
+
 def test_a_lower_bound_says_what_is_missing_from_it() -> None:
     data = overview({}, "data", NOW) | {"spend_reason": "lower bound, without bj-1/prod/x: no price"}
     assert overview_cards(data, [])[0].note.startswith("lower bound")

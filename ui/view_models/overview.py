@@ -26,6 +26,7 @@ PARTS: Mapping[str, tuple[str, str]] = {
 }
 GAP_OF_STEP = 12
 """Bars end this part of a step early, so that they can be told apart."""
+NOTHING_COUNTED = "no usage was metered yet: nothing is counted"
 NO_BUDGET = "Set one: `tokenfuse budget set --scope tenant:ORG --period month --amount 500`"
 
 
@@ -102,6 +103,8 @@ def overview_cards(data: Mapping[str, Any], parts: Sequence[CostPart]) -> list[C
 
 def _spend(data: Mapping[str, Any]) -> Card:
     currency, state = data["meta"].get("currency"), data["spend_state"]
+    if not data["meta"].get("freshness"):
+        return Card("Spend", UNKNOWN, NOTHING_COUNTED)
     so_far = "so far, the open quarter hours estimated" if state == "estimate" else "closed quarter hours, provisional"
     return Card(
         "Spend",
@@ -169,9 +172,9 @@ def _work(data: Mapping[str, Any]) -> Card:
 
 def overview_unknowns(data: Mapping[str, Any]) -> list[Unknown]:
     """Every number of the page that is missing, once per reason."""
-    unit = data["unit_cost_per_mtok"]
+    unit, counted = data["unit_cost_per_mtok"], bool(data["meta"].get("freshness"))
     found = [
-        ("Spend", data["spend"], data["spend_reason"]),
+        ("Spend", data["spend"] if counted else None, data["spend_reason"] if counted else NOTHING_COUNTED),
         ("Cost per million tokens", unit["now"], unit["now_reason"]),
         ("Idle", data["idle_share"], data["idle_reason"]),
         ("Coverage", data["meta"].get("coverage"), "no engine was scraped in this range"),

@@ -62,6 +62,7 @@ def _series(data: dict[str, Any]) -> None:
 
 def _parts(parts: list[CostPart], *, whole: str) -> None:
     st.subheader("Where the money went")
+    st.caption("Closed quarter hours only; the running estimate of Spend is not in it.")
     if not parts:
         st.info("No quarter hour of this range is closed and priced yet.", icon=":material/hourglass_empty:")
         return
