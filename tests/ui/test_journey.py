@@ -17,7 +17,7 @@ from conftest import CHROMIUM, CHROMIUM_FLAGS
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 pytestmark = pytest.mark.browser
-WAIT_MS = 30_000
+WAIT_MS = 90_000
 Scheme = Literal["light", "dark"]
 
 
