@@ -37,6 +37,7 @@ from eventlog.layout import (
     visible_segments,
 )
 from eventlog.locks import exclusive
+from eventlog.manifest import remove_emptied_epochs
 from eventlog.reader import sync_counter
 
 __all__ = ["archive_segment", "archive_segments", "contains_ids", "ids_since", "sweep_archive", "usage_minutes"]
@@ -78,6 +79,7 @@ def archive_segments(
         fresh = sorted({name for name in segments if name not in known}, key=sequence_of)
         batches = _batches(data_dir / "log", topic, [in_log[name] for name in fresh])
         packed = [_pack(data_dir, topic, epoch, batch, at_step) for batch in batches]
+        remove_emptied_epochs(data_dir / "log", topic)
     found = dict.fromkeys(file.name for entry in (*known.values(), *packed) for file in entry.files)
     return sorted(folder / name for name in found)
 

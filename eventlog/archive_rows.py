@@ -55,7 +55,9 @@ def segments_table(folder: Path, topic: str, files: Sequence[SegmentFile]) -> An
         for file in files:
             segments_table(folder, topic, [file])
         raise
-    return table.filter(pc.equal(table["counted"], 1)) if topic == "usage" else table
+    if topic != "usage" or pc.min(table["counted"]).as_py() == 1:
+        return table
+    return table.filter(pc.equal(table["counted"], pa.scalar(1, pa.int64())))
 
 
 def _table(folder: Path, topic: str, files: Sequence[SegmentFile]) -> Any:
@@ -93,12 +95,11 @@ def _records(folder: Path, topic: str, file: SegmentFile) -> bytes:
 def _text_column(data: bytes) -> Any:
     """Lines as one column of text, an empty line as null. No line becomes a Python object."""
     raw = np.frombuffer(data, np.uint8)
-    is_break = raw == ord("\n")
-    ends = np.flatnonzero(is_break)
+    ends = np.flatnonzero(raw == ord("\n"))
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends - np.arange(len(ends))
     has_text = np.packbits(np.diff(offsets) > 0, bitorder="little")
-    return _column(pa.binary(), offsets, raw[~is_break], valid=has_text).cast(pa.string())
+    return _column(pa.binary(), offsets, data.replace(b"\n", b""), valid=has_text).cast(pa.string())
 
 
 def _column(kind: Any, values: Any, *more: Any, valid: Any = None) -> Any:
@@ -108,13 +109,18 @@ def _column(kind: Any, values: Any, *more: Any, valid: Any = None) -> Any:
     return pa.Array.from_buffers(kind, length, buffers)
 
 
+def _text(value: str) -> Any:
+    """An Arrow scalar; ``pa.scalar`` would import pandas first."""
+    return _column(pa.string(), np.array([0, len(value)], np.int32), value.encode())[0]
+
+
 def by_day(topic: str, table: Any) -> list[tuple[date, Any]]:
     """The rows of each UTC date, earliest first, in their order."""
     days = table[TIME_COLUMN[topic]].cast(pa.timestamp("ms")).cast(pa.date32())
-    found = sorted(pc.unique(days).to_pylist())
+    found = sorted(pc.unique(days), key=lambda day: day.as_py())
     if len(found) == 1:
-        return [(found[0], table)]
-    return [(day, table.filter(pc.equal(days, pa.scalar(day, pa.date32())))) for day in found]
+        return [(found[0].as_py(), table)]
+    return [(day.as_py(), table.filter(pc.equal(days, day))) for day in found]
 
 
 def write_table(table: Any, path: Path) -> None:
@@ -152,22 +158,23 @@ def _file_rows(topic: str, file: Any, from_seq: int) -> Iterator[tuple[int, LogR
     """Rows of a file lie in reading order, as they were packed."""
     with file:
         for batch in file.iter_batches(_BATCH_ROWS, columns=[*COLUMNS[topic], *PLACE_COLUMNS, "record"]):
-            rows = batch.filter(pc.greater_equal(_sequences(batch), pa.scalar(from_seq, pa.int64())))
-            if rows.num_rows:
+            start = int(np.searchsorted(_sequences(batch), from_seq))
+            if start < batch.num_rows:
+                rows = batch.slice(start)
                 records = (record or None for record in _split(rows["record"].cast(pa.binary())))
                 lines = (line.decode() for line in _split(_lines(topic, rows)))
-                found = zip(_integers(rows["line_no"]), lines, records, strict=True)
-                yield from zip(_integers(_sequences(rows)), found, strict=True)
+                found = zip(rows["line_no"].to_numpy().tolist(), lines, records, strict=True)
+                yield from zip(_sequences(rows).tolist(), found, strict=True)
 
 
 def _sequences(batch: Any) -> Any:
-    return pc.utf8_slice_codeunits(batch["segment"], 9).cast(pa.int64())
+    return pc.utf8_slice_codeunits(batch["segment"], 9).cast(pa.int64()).to_numpy()
 
 
 def _lines(topic: str, batch: Any) -> Any:
     """The rows as canonical CSV lines: a field is quoted when it holds a comma or a quote."""
     fields = [_quoted(batch[name]) if name in _TEXT[topic] else batch[name].cast(pa.string()) for name in COLUMNS[topic]]
-    return pc.binary_join_element_wise(*fields, pa.scalar(",")).cast(pa.binary())
+    return pc.binary_join_element_wise(*fields, _text(",")).cast(pa.binary())
 
 
 def _quoted(column: Any) -> Any:
@@ -175,18 +182,14 @@ def _quoted(column: Any) -> Any:
     if not pc.any(special).as_py():
         return column
     doubled = pc.replace_substring(column, pattern='"', replacement='""')
-    mark = pa.scalar('"')
-    return pc.if_else(special, pc.binary_join_element_wise(mark, doubled, mark, pa.scalar("")), column)
+    quoted = pc.binary_join_element_wise(_text(""), doubled, _text(""), _text('"'))
+    return pc.if_else(special, quoted, column)
 
 
 def _split(column: Any) -> list[bytes]:
     """A column of lines as Python values, null as empty; one split is far faster than a scalar each."""
-    text = pc.binary_join_element_wise(column, pa.scalar(b"\n"), pa.scalar(b""), null_handling="replace", null_replacement=b"")
+    line_break, between = (_text(part).cast(pa.binary()) for part in ("\n", ""))
+    text = pc.binary_join_element_wise(column, line_break, between, null_handling="replace", null_replacement=b"")
     first, last = np.frombuffer(text.buffers()[1], np.int32)[[text.offset, text.offset + len(text)]]
     joined: bytes = text.buffers()[2][int(first) : int(last)].to_pybytes()
     return joined.split(b"\n")[:-1]
-
-
-def _integers(column: Any) -> list[int]:
-    found: list[int] = column.to_numpy().tolist()
-    return found

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -23,6 +26,14 @@ MINUTE_MEASURES: tuple[str, ...] = (
 )  # fmt: skip
 """The columns of ``usage_minute``; a test holds them equal to the table's."""
 
+_RAW_COLUMNS = (
+    "request_id", "segment", "line_no", "first_ms", "finished_ms", *MINUTE_KEYS,
+    "input_uncached", "input_cache_read", "input_cache_write_5m", "input_cache_write_1h", "output", "output_reasoning",
+    "duration_ms",
+)  # fmt: skip
+"""Named, never ``*``: a query that names all columns of a table it reads twice holds the full records in memory."""
+
+_FETCH_ROWS = 10_000
 _READ = "read_parquet({files}, hive_partitioning = false)"
 _FIRST_OF_EACH = "QUALIFY row_number() OVER (PARTITION BY request_id ORDER BY substr(segment, 10), segment, line_no) = 1"
 
@@ -37,7 +48,7 @@ class MinuteRow:
 
 
 _MINUTES_SQL = """
-WITH raw AS (SELECT * FROM {read}),
+WITH raw AS (SELECT {columns} FROM {read}),
 touched AS (SELECT DISTINCT request_id FROM raw WHERE finished_ms >= $start AND first_ms < $end),
 one AS (SELECT * FROM raw WHERE request_id IN (SELECT request_id FROM touched) {first_of_each}),
 cut AS (
@@ -79,39 +90,67 @@ def usage_minutes(data_dir: Path, window: Window, *, horizon: timedelta = timede
     Each request id counts once, by the row that came first in the log; copies are looked for ``horizon`` to either side.
     """
     last = window.end + MAX_DURATION + horizon  # a request of the window may finish an hour after it
-    files = files_of(data_dir, "usage", (window.start - horizon).date(), last.date())
-    if not files:
-        return []
-    sql = _MINUTES_SQL.format(read=_read(files), first_of_each=_FIRST_OF_EACH, keys=", ".join(MINUTE_KEYS))
-    with duckdb.connect() as connection:
-        rows = connection.execute(sql, {"start": epoch_ms(window.start), "end": epoch_ms(window.end)}).fetchall()
+    sql = _MINUTES_SQL.format(
+        read="{read}", columns=", ".join(_RAW_COLUMNS), first_of_each=_FIRST_OF_EACH, keys=", ".join(MINUTE_KEYS)
+    )  # fmt: skip
+    parameters = {"start": epoch_ms(window.start), "end": epoch_ms(window.end)}
+    rows = query_archive(data_dir, "usage", sql, parameters, (window.start - horizon).date(), last.date())
     width = 1 + len(MINUTE_KEYS)
-    return [MinuteRow(from_epoch_ms(row[0]), row[1:width], tuple(map(int, row[width:]))) for row in rows]
+    return [
+        MinuteRow(minute, row[1:width], row[width:])
+        for minute_ms, group in groupby(rows, key=itemgetter(0))
+        for minute in (from_epoch_ms(minute_ms),)
+        for row in group
+    ]
 
 
 def contains_ids(data_dir: Path, ids: Collection[str], since: date | None = None) -> set[str]:
     """Which of these request ids the usage archive holds (in files of UTC dates on or after ``since``)."""
-    files = files_of(data_dir, "usage", since)
-    if not files or not ids:
+    if not ids:
         return set()
-    sql = f"SELECT DISTINCT request_id FROM {_read(files)} WHERE request_id IN (SELECT unnest($ids::VARCHAR[]))"
-    with duckdb.connect() as connection:
-        return {row[0] for row in connection.execute(sql, {"ids": list(ids)}).fetchall()}
+    sql = "SELECT DISTINCT request_id FROM {read} WHERE request_id IN (SELECT unnest($ids::VARCHAR[]))"
+    return {row[0] for row in query_archive(data_dir, "usage", sql, {"ids": list(ids)}, since)}
 
 
 def ids_since(data_dir: Path, since: date) -> Iterator[tuple[str | int, ...]]:
     """Warm-up rows of the requests that finished on or after ``since`` (UTC): ``core.usage.LINE_COLUMNS`` with ``counted`` = 0,
     one per request id; ``core.usage.encode_line`` makes a line of each."""
-    files = files_of(data_dir, "usage", since)
-    if not files:
-        return
-    sql = f"SELECT {', '.join(LINE_COLUMNS[:-1])}, 0 FROM {_read(files)} {_FIRST_OF_EACH}"
+    sql = f"SELECT {', '.join(LINE_COLUMNS[:-1])}, 0 FROM {{read}} {_FIRST_OF_EACH}"
+    return query_archive(data_dir, "usage", sql, {}, since)
+
+
+def query_archive(
+    data_dir: Path,
+    topic: str,
+    sql: str,
+    parameters: Mapping[str, object],
+    first: date | None = None,
+    last: date | None = None,
+) -> Iterator[tuple[Any, ...]]:
+    """Rows of a query whose ``{read}`` stands for the topic's Parquet files of UTC dates ``first..last``; none without files.
+
+    Files that retention removes while the query runs are not an error: it runs once more over those the manifest still names.
+    The query must sort or group all its input, so that every file is read before its first row comes.
+    """
+    files = files_of(data_dir, topic, first, last)
     with duckdb.connect() as connection:
-        cursor = connection.execute(sql)
-        while rows := cursor.fetchmany(10_000):
+        try:
+            cursor, rows = _begin(connection, sql, parameters, files)
+        except duckdb.IOException:
+            listed = files_of(data_dir, topic, first, last)
+            if listed == files:
+                raise
+            cursor, rows = _begin(connection, sql, parameters, listed)
+        while rows:
             yield from rows
+            rows = cursor.fetchmany(_FETCH_ROWS)
 
 
-def _read(files: Collection[Path]) -> str:
+def _begin(
+    connection: duckdb.DuckDBPyConnection, sql: str, parameters: Mapping[str, object], files: Collection[Path]
+) -> tuple[duckdb.DuckDBPyConnection, list[tuple[Any, ...]]]:
+    if not files:
+        return connection, []
     quoted = ", ".join("'" + str(path).replace("'", "''") + "'" for path in files)
-    return _READ.format(files=f"[{quoted}]")
+    cursor = connection.execute(sql.replace("{read}", _READ.format(files=f"[{quoted}]")), dict(parameters))
+    return cursor, cursor.fetchmany(_FETCH_ROWS)

@@ -5,13 +5,26 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from eventlog.layout import SegmentFile, epoch_folder, epoch_names, fsync_folder, make_epoch, visible_segments
+from eventlog.layout import (
+    SegmentFile,
+    epoch_folder,
+    epoch_names,
+    fsync_folder,
+    full_folder,
+    make_epoch,
+    open_segments,
+    visible_segments,
+)
 from eventlog.locks import exclusive
 from eventlog.repair import repair_dead_writers
 
-__all__ = ["SegmentFile", "current_epoch", "epochs", "is_sealed", "seal_epoch", "segments"]
+__all__ = ["SegmentFile", "current_epoch", "epochs", "is_sealed", "remove_emptied_epochs", "seal_epoch", "segments"]
+
+_REMOVED = ".removed-"
 
 
 def epochs(folder: Path, topic: str) -> list[str]:
@@ -34,8 +47,11 @@ def segments(folder: Path, topic: str, epoch: str) -> list[SegmentFile]:
 
 
 def is_sealed(folder: Path, topic: str, epoch: str) -> bool:
-    """True when no writer will add to this epoch any more."""
-    return (epoch_folder(folder, topic, epoch) / "_SEALED").exists()
+    """True when no writer will add to this epoch any more; so of an epoch that was emptied and removed."""
+    place = epoch_folder(folder, topic, epoch)
+    if (place / "_SEALED").exists():
+        return True
+    return not place.exists() and any(int(name) > int(epoch) for name in epoch_names(folder, topic))
 
 
 def seal_epoch(folder: Path, topic: str, *, timeout_s: float = 30.0) -> str:
@@ -54,6 +70,33 @@ def seal_epoch(folder: Path, topic: str, *, timeout_s: float = 30.0) -> str:
             if epoch != newest:
                 _seal(folder, topic, epoch, timeout_s)
     return newest
+
+
+def remove_emptied_epochs(folder: Path, topic: str) -> list[str]:
+    """Remove folders of sealed epochs whose segments are all archived; returns the epochs.
+
+    The newest two stay: a job may still read the one before the newest. A removal cut short is finished by the next call.
+    """
+    for place in (folder / topic).glob(f"{_REMOVED}*"):
+        _remove_hidden(folder, topic, place.name.removeprefix(_REMOVED))
+    emptied = [name for name in epoch_names(folder, topic)[:-2] if _is_emptied(folder, topic, name)]
+    for epoch in emptied:
+        with exclusive(epoch_folder(folder, topic, epoch) / ".lock"):
+            epoch_folder(folder, topic, epoch).rename(folder / topic / f"{_REMOVED}{epoch}")
+        _remove_hidden(folder, topic, epoch)
+    return emptied
+
+
+def _remove_hidden(folder: Path, topic: str, epoch: str) -> None:
+    with suppress(OSError):  # full records whose lines are gone are left for a person to look at
+        full_folder(folder, topic, epoch).rmdir()
+    shutil.rmtree(folder / topic / f"{_REMOVED}{epoch}")
+
+
+def _is_emptied(folder: Path, topic: str, epoch: str) -> bool:
+    """A seal lets no writer in, so what is empty after it stays so."""
+    is_empty = not visible_segments(folder, topic, epoch) and not open_segments(folder, topic, epoch)
+    return is_empty and (epoch_folder(folder, topic, epoch) / "_SEALED").exists()
 
 
 def _seal(folder: Path, topic: str, epoch: str, timeout_s: float) -> None:

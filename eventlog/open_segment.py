@@ -126,7 +126,10 @@ def _enter_epoch(folder: Path, topic: str) -> tuple[str, int]:
     while True:
         epoch = current_epoch(folder, topic)
         make_epoch(folder, topic, epoch)  # a seal in another process may have made only a part of it yet
-        lock = lock_shared(epoch_folder(folder, topic, epoch) / ".lock")
+        try:
+            lock = lock_shared(epoch_folder(folder, topic, epoch) / ".lock")
+        except FileNotFoundError:  # sealed, emptied and removed since its name was read
+            continue
         # A seal may have come in between: it opens the next epoch first, then waits for this lock.
         if epoch == current_epoch(folder, topic) and not is_sealed(folder, topic, epoch):
             return epoch, lock

@@ -254,3 +254,60 @@ def test_warm_up_rows_are_lines_of_weight_zero_one_per_id(data: Path) -> None:
     assert sorted((row[0], row[2], row[-1]) for row in rows) == [("b,2", DAY_MS, 0), ("c1", DAY_MS + 5, 0), ("d1", 3 * DAY_MS, 0)]
     assert list(ids_since(data, date(2000, 1, 1))) == []
     assert list(ids_since(data / "elsewhere", FIRST_DAY)) == []
+
+
+def test_many_rows_over_several_days_are_read_back_in_order_from_any_offset(tmp_path: Path) -> None:
+    """More rows than one record batch; neighbours lie in files of different dates."""
+    log = spool(tmp_path / "log")
+    for part in range(2):
+        numbers = range(part * 20_000, (part + 1) * 20_000)
+        lines = [usage_line(f"r{n}", n % 3 * DAY_MS, model='"a,b"' if n % 7 == 0 else "m") for n in numbers]
+        log.append("usage", LogBatch(lines, [b"" if n % 5 == 0 else f'{{"n":{n}}}'.encode() for n in numbers]))
+        log.flush()
+    log.close()
+    before = list(read_log(tmp_path / "log", "usage", None, 50_000))
+    archive_segments(tmp_path, "usage", "000001", names(tmp_path))
+    assert list(read_log(tmp_path / "log", "usage", None, 50_000)) == before
+    assert before[30_000].record is None
+    for n in (0, 16_383, 19_999, 20_000, 39_000):
+        assert list(read_log(tmp_path / "log", "usage", before[n].offset, 700)) == before[n + 1 : n + 701]
+
+
+def test_entries_that_interleave_are_read_in_order_of_their_segments(data: Path) -> None:
+    before, chosen = lines_of(data), names(data)
+    archive_segments(data, "usage", "000001", [chosen[0], chosen[2]])
+    archive_segments(data, "usage", "000001", [chosen[1], chosen[3]])
+    assert lines_of(data) == before
+
+
+def test_a_time_before_1970_belongs_to_the_day_it_lies_in(tmp_path: Path) -> None:
+    log = spool(tmp_path / "log")
+    log.append("usage", usage_batch("old", finished_ms=-1))
+    log.close()
+    [path] = archive_segments(tmp_path, "usage", "000001", names(tmp_path))
+    assert path.parent.name == "date=1969-12-31"
+
+
+@pytest.mark.parametrize(("old", "new"), [(b",10,", b",ten,"), (b",c,n,", b",c,"), (b",c,", b",\xff,")])
+def test_a_line_that_is_not_one_of_its_topic_is_named_and_left_in_the_log(data: Path, old: bytes, new: bytes) -> None:
+    file = segments(data / "log", "usage", "000001")[2]
+    file.path.write_bytes(file.path.read_bytes().replace(old, new, 1))
+    with pytest.raises(BadInput, match=file.path.name):
+        archive_segments(data, "usage", "000001", names(data))
+    assert file.path.exists()
+
+
+def test_a_reader_in_the_middle_of_a_swept_day_reads_on(data: Path) -> None:
+    before = lines_of(data)
+    archive_segments(data, "usage", "000001", names(data))
+    reading = read_log(data / "log", "usage", None, 1000)
+    assert next(reading) == before[0]
+    sweep_archive(data, "usage", date(2000, 1, 1))
+    assert list(reading) == before[1:], "open files stay whole"
+
+
+def test_a_file_lost_without_a_sweep_is_an_error(data: Path) -> None:
+    [path, *_] = archive_segments(data, "usage", "000001", names(data))
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        lines_of(data)

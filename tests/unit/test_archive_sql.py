@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import duckdb
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spool_samples import spool
+from spool_samples import DAY_MS, spool, usage_line
 
 from core.ports import LogBatch
 from core.tokens import MAX_TOKENS, TokenCounts
 from core.usage import Deployment, TenantPath, UsageRecord, encode_line, line_fields, slices
 from core.windows import MINUTE_MS, Window, epoch_ms
-from eventlog.archive import archive_segments
-from eventlog.archive_sql import MINUTE_KEYS, MINUTE_MEASURES, usage_minutes
+from eventlog.archive import archive_segments, sweep_archive
+from eventlog.archive_manifest import files_of
+from eventlog.archive_sql import MINUTE_KEYS, MINUTE_MEASURES, query_archive, usage_minutes
 from eventlog.manifest import segments
 from models.tables_usage import USAGE_KEYS, USAGE_MEASURES
 
@@ -124,3 +128,60 @@ def test_the_largest_request_does_not_overflow(tmp_path: Path) -> None:
     assert found == by_core([one], WHOLE)
     assert sum(row[5] for row in found.values()) == MAX_TOKENS
     assert len(found) == 3600_000 // MINUTE_MS + 1
+
+
+class SweepsWhenAsked(Mapping[str, object]):
+    """Parameters of a query which retention overtakes: after its files were listed, before they are read."""
+
+    def __init__(self, sweep: Callable[[], object]) -> None:
+        self._sweep = sweep
+
+    def __getitem__(self, key: str) -> object:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        self._sweep()
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def two_days(data: Path) -> None:
+    lines = [usage_line("first", 0), usage_line("second", DAY_MS)]
+    log = spool(data / "log")
+    log.append("usage", LogBatch(lines, [b'{"a":1}', b'{"a":2}']))
+    log.close()
+    archive_segments(data, "usage", "000001", [file.segment for file in segments(data / "log", "usage", "000001")])
+
+
+IDS = "SELECT DISTINCT request_id FROM {read}"
+
+
+def test_a_query_overtaken_by_retention_answers_from_what_is_left(tmp_path: Path) -> None:
+    two_days(tmp_path)
+    part = SweepsWhenAsked(lambda: sweep_archive(tmp_path, "usage", date(1970, 1, 2)))
+    assert list(query_archive(tmp_path, "usage", IDS, part)) == [("second",)]
+
+
+def test_a_query_overtaken_by_the_sweep_of_everything_has_no_rows(tmp_path: Path) -> None:
+    two_days(tmp_path)
+    part = SweepsWhenAsked(lambda: sweep_archive(tmp_path, "usage", date(2000, 1, 1)))
+    assert list(query_archive(tmp_path, "usage", IDS, part)) == []
+
+
+def test_a_file_lost_without_a_sweep_is_an_error_not_a_smaller_sum(tmp_path: Path) -> None:
+    two_days(tmp_path)
+    files_of(tmp_path, "usage")[0].unlink()
+    with pytest.raises(duckdb.IOException):
+        list(query_archive(tmp_path, "usage", IDS, {}))
+
+
+def test_minutes_need_no_full_record(tmp_path: Path) -> None:
+    two_days(tmp_path)
+    window = Window(datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 3, tzinfo=UTC))
+    before = usage_minutes(tmp_path, window)
+    for path in files_of(tmp_path, "usage"):
+        pq.write_table(pq.read_table(path, partitioning=None).drop_columns(["record"]), path)
+    assert usage_minutes(tmp_path, window) == before
+    assert [type(value) for row in before for value in row.measures] == [int] * 20

@@ -10,9 +10,10 @@ import pytest
 from spool_samples import ids, spool, until, usage_batch
 
 from core.errors import Unavailable
+from eventlog.archive import archive_segments
 from eventlog.layout import make_epoch
 from eventlog.locks import exclusive
-from eventlog.manifest import current_epoch, epochs, is_sealed, seal_epoch, segments
+from eventlog.manifest import current_epoch, epochs, is_sealed, remove_emptied_epochs, seal_epoch, segments
 
 
 def test_a_topic_starts_with_the_first_epoch(tmp_path: Path) -> None:
@@ -115,3 +116,57 @@ def test_under_load_each_seal_is_clean_and_no_line_is_lost(tmp_path: Path) -> No
     log = spool(tmp_path)
     assert sorted(ids(log)) == sorted(acked[0] + acked[1])
     log.close()
+
+
+@pytest.fixture
+def four_epochs(tmp_path: Path) -> Path:
+    """Epochs 1 to 3 are sealed and hold one segment each; 4 is the newest."""
+    log = spool(tmp_path / "log")
+    for turn in range(3):
+        log.append("usage", usage_batch(f"r{turn}"))
+        log.flush()
+        seal_epoch(tmp_path / "log", "usage")
+    log.close()
+    return tmp_path
+
+
+def archive_epoch(data: Path, epoch: str) -> None:
+    archive_segments(data, "usage", epoch, [file.segment for file in segments(data / "log", "usage", epoch)])
+
+
+def test_an_epoch_goes_with_its_last_segment_and_the_newest_two_stay(four_epochs: Path) -> None:
+    log = four_epochs / "log"
+    assert remove_emptied_epochs(log, "usage") == [], "every sealed epoch still holds lines"
+    archive_epoch(four_epochs, "000003")
+    assert epochs(log, "usage") == ["000001", "000002", "000003", "000004"], "a job may still read the one before the newest"
+    archive_epoch(four_epochs, "000001")
+    assert epochs(log, "usage") == ["000002", "000003", "000004"]
+    archive_epoch(four_epochs, "000002")
+    assert epochs(log, "usage") == ["000003", "000004"]
+    assert sorted(place.name for place in (log / "usage.full").iterdir()) == ["000003", "000004"]
+    reader = spool(log)
+    assert ids(reader) == ["r0", "r1", "r2"]
+    reader.close()
+
+
+def test_a_removed_epoch_still_counts_as_sealed_and_one_that_never_was_does_not(four_epochs: Path) -> None:
+    archive_epoch(four_epochs, "000001")
+    assert is_sealed(four_epochs / "log", "usage", "000001")
+    assert segments(four_epochs / "log", "usage", "000001") == []
+    assert not is_sealed(four_epochs / "log", "usage", "000005")
+    assert not is_sealed(four_epochs / "log", "engine", "000001")
+
+
+def test_an_empty_epoch_that_is_not_sealed_stays(tmp_path: Path) -> None:
+    for epoch in ("000001", "000002", "000003"):
+        make_epoch(tmp_path, "usage", epoch)
+    assert remove_emptied_epochs(tmp_path, "usage") == []
+    assert epochs(tmp_path, "usage") == ["000001", "000002", "000003"]
+
+
+def test_a_removal_cut_short_is_finished_by_the_next(four_epochs: Path) -> None:
+    topic = four_epochs / "log/usage"
+    (topic / "000001").rename(topic / ".removed-000001")
+    assert epochs(four_epochs / "log", "usage") == ["000002", "000003", "000004"]
+    remove_emptied_epochs(four_epochs / "log", "usage")
+    assert not (topic / ".removed-000001").exists()
