@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from typing import Literal, NamedTuple
 
@@ -45,7 +45,13 @@ class Work:
     kv_work_x2: int = 0
 
     def __add__(self, other: Work) -> Work:
-        return Work(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Work)))
+        return Work(
+            self.requests + other.requests,
+            self.input_uncached + other.input_uncached,
+            self.input_cached + other.input_cached,
+            self.output + other.output,
+            self.kv_work_x2 + other.kv_work_x2,
+        )
 
     def tokens(self, kind: TokenKind) -> int:
         return {"input": self.input_uncached, "input_cached": self.input_cached, "output": self.output, "": 0}[kind]
@@ -168,7 +174,8 @@ def allocate(used: Decimal, usage: Iterable[UsageSum], engine: EngineTotals | No
     """Share ``used`` by weight over tenants' served and wasted work and the work no usage record explains.
 
     Unattributed per token type = max(0, engine − gateway); without engine counters it is unknown and no line is made.
-    With nothing to weigh, all of ``used`` is one unattributed line.
+    With nothing to weigh, all of ``used`` is one unattributed line. Sums are taken in the order of the lines' keys, so that the
+    order of ``usage`` does not show even in the last of 50 digits.
     """
     rows = list(usage)
     work = _by_tenant(rows)
@@ -181,7 +188,7 @@ def allocate(used: Decimal, usage: Iterable[UsageSum], engine: EngineTotals | No
         work[bucket] = Work(missing, *_tokens_of(unattributed))
     weighed: dict[LineKey, Decimal] = {}
     counted: dict[LineKey, tuple[int, int]] = {}
-    for key, sums in work.items():
+    for key, sums in sorted(work.items()):
         _weigh(key, sums, weights, weighed, counted)
     with localcontext(CONTEXT):
         weight_sum = sum(weighed.values(), ZERO)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
+from functools import lru_cache
 from typing import Any, Literal
 
 from core.allocate import Allocation, EngineTotals, LineKey, PeriodWork, Share, UsageSum, Weights, Work, allocate, choose_weights
@@ -46,15 +47,25 @@ class WindowInputs:
         parts = [
             repr((self.deployment, self.window, self.engine, self.gateway_busy_ppm, self.periods)),
             repr((self.fit, self.bases, self.currency, self.state)),
-            repr(sorted(self.services, key=repr)),
-            repr(sorted(self.usage, key=repr)),
-            repr(sorted(self.times, key=repr)),
-            repr([r for r in self.rates if self._matters(r)]),
+            _listed(sorted(_text(s) for s in self.services)),
+            _listed(sorted(repr(u) for u in self.usage)),
+            _listed(sorted(repr(t) for t in self.times)),
+            _listed(_text(r) for r in self.rates if self._matters(r)),
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _matters(self, rate: Rate) -> bool:
         return rate.valid_from < self.window.end and (rate.valid_to is None or rate.valid_to > self.window.start)
+
+
+@lru_cache(maxsize=4096)
+def _text(value: Rate | NodeService) -> str:
+    """``repr``, kept: the same prices and GPUs stand in every window of a backlog."""
+    return repr(value)
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return f"[{', '.join(texts)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +103,23 @@ class LedgerWindow:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-def close_window(inputs: WindowInputs) -> LedgerWindow:
-    """Price, split and name the window: Σ lines.cost == Σ lines.allocated == capacity_cost; no capacity cost, no lines."""
+def close_window(inputs: WindowInputs, digest: str = "") -> LedgerWindow:
+    """Price, split and name the window: Σ lines.cost == Σ lines.allocated == capacity_cost; no capacity cost, no lines.
+
+    ``digest`` is ``inputs.digest()`` where the caller has it already.
+    """
+    digest = digest or inputs.digest()
     capacity = capacity_cost(
         inputs.deployment, inputs.window, inputs.services, inputs.rates, bases=inputs.bases, currency=inputs.currency
     )
     weights = choose_weights(inputs.fit, inputs.periods)
     if capacity.amount is None:
-        return _unpriced(inputs, capacity, weights)
+        return _unpriced(inputs, capacity, weights, digest)
     worked = inputs.engine is not None and (inputs.engine.prompt > 0 or inputs.engine.generation > 0)
     time = split_time(capacity, inputs.times, gateway_busy_ppm=inputs.gateway_busy_ppm, engine_worked=worked)
     shares = allocate(time.used, inputs.usage, inputs.engine, weights)
     lines = _lines(capacity.amount, time, shares.shares)
-    detail = {**_detail(inputs, shares, weights), **time.notes}
+    detail = {"input_digest": digest, **_detail(shares, weights), **time.notes}
     detail["running"] = _running_units(capacity.amount, time.used, shares.weight_sum, weights)
     return _window(inputs, capacity, weights, time, lines, detail)
 
@@ -127,10 +142,9 @@ def _running_units(capacity: Decimal, used: Decimal, weight_sum: Decimal, weight
     return {name: plain(value) for name, value in {**units, **named}.items()}
 
 
-def _detail(inputs: WindowInputs, shares: Allocation, weights: Weights) -> dict[str, Any]:
+def _detail(shares: Allocation, weights: Weights) -> dict[str, Any]:
     unattributed = shares.unattributed
     return {
-        "input_digest": inputs.digest(),
         "weights": dict(weights.detail),
         "over_explained": dict(shares.over_explained),
         "unattributed": {
@@ -143,7 +157,7 @@ def _detail(inputs: WindowInputs, shares: Allocation, weights: Weights) -> dict[
     }
 
 
-def _unpriced(inputs: WindowInputs, capacity: Capacity, weights: Weights) -> LedgerWindow:
+def _unpriced(inputs: WindowInputs, capacity: Capacity, weights: Weights, digest: str) -> LedgerWindow:
     work = sum((r.work for r in inputs.usage), Work())
     unpriced = {
         "requests": work.requests,
@@ -151,7 +165,7 @@ def _unpriced(inputs: WindowInputs, capacity: Capacity, weights: Weights) -> Led
         "input_cached": work.input_cached,
         "output": work.output,
     }
-    detail = {"input_digest": inputs.digest(), "reason": capacity.reason, "unpriced": unpriced, "running": None}
+    detail = {"input_digest": digest, "reason": capacity.reason, "unpriced": unpriced, "running": None}
     return _window(inputs, capacity, weights, None, (), detail)
 
 

@@ -1,8 +1,9 @@
-"""What a window's close reads: usage and engine sums of one deployment, and which windows are due."""
+"""What the closes of a deployment's windows read, many windows at once, and which windows are due."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,37 +14,49 @@ from core.allocate import EngineTotals, PeriodWork, UsageSum, Weights, Work
 from core.capacity import NodeService, TargetTime
 from core.ledger import WindowInputs
 from core.rates import BASIS_ORDER, ChargeBasis, Rate
+from core.running import RunningUnits, units_from_text
 from core.usage import Deployment
 from core.windows import Window
 from core.workfit import FitWindow
 from models.rates_repo import services_on_nodes_of
 
 PERIOD = timedelta(hours=24)
-_IN_WINDOW = "minute >= :start AND minute < :end AND cluster = :cluster AND namespace = :namespace AND model_id = :model_id"
+MINUTE = timedelta(minutes=1)
+_PLACE = "cluster = :cluster AND namespace = :namespace AND model_id = :model_id"
+_IN_RANGE = f"minute >= :start AND minute < :end AND {_PLACE}"
+_BIN = "date_bin(CAST(:step AS interval), minute, CAST(:start AS timestamptz)) AS window_start"
 
 _USAGE = text(f"""
-    SELECT org, team, project, user_id, key_id, service_tier, workload_class, status, usage_source,
-           sum(requests) AS requests, sum(input_uncached + input_cache_write_5m + input_cache_write_1h) AS input_uncached,
-           sum(input_cache_read) AS input_cached, sum(output) AS output, sum(kv_work_x2) AS kv_work_x2
-    FROM usage_minute WHERE {_IN_WINDOW}
-    GROUP BY org, team, project, user_id, key_id, service_tier, workload_class, status, usage_source
+    SELECT {_BIN}, org, team, project, user_id, key_id, service_tier, workload_class, status, usage_source,
+           CAST(sum(requests) AS bigint), CAST(sum(input_uncached + input_cache_write_5m + input_cache_write_1h) AS bigint),
+           CAST(sum(input_cache_read) AS bigint), CAST(sum(output) AS bigint), CAST(sum(kv_work_x2) AS bigint)
+    FROM usage_minute WHERE {_IN_RANGE}
+    GROUP BY 1, org, team, project, user_id, key_id, service_tier, workload_class, status, usage_source
 """)
 _BUSY_MINUTES = text(f"""
-    SELECT count(DISTINCT minute) FROM usage_minute WHERE {_IN_WINDOW}
-    AND input_uncached + input_cache_read + input_cache_write_5m + input_cache_write_1h + output > 0
+    SELECT {_BIN}, count(DISTINCT minute) FROM usage_minute WHERE {_IN_RANGE}
+    AND input_uncached + input_cache_read + input_cache_write_5m + input_cache_write_1h + output > 0 GROUP BY 1
 """)
-_ENGINE_SUMS = """
-    count(DISTINCT (target, engine)) AS engines, sum(observed_us) AS observed_us, sum(busy_us) AS busy_us, sum(gap_us) AS gap_us,
-    sum(prompt_tokens) AS prompt, sum(prompt_tokens_cached) AS cached, sum(prompt_tokens_computed) AS computed,
-    sum(generation_tokens) AS generation, sum(prefill_us) AS prefill_us, sum(decode_us) AS decode_us
-"""
-_ENGINE = text(f"SELECT target, {_ENGINE_SUMS} FROM engine_minute WHERE {_IN_WINDOW} GROUP BY target ORDER BY target")
-_ENGINE_PERIOD = text(f"SELECT {_ENGINE_SUMS} FROM engine_minute WHERE {_IN_WINDOW}")
+_ENGINE_COLUMNS = {
+    "prompt": "prompt_tokens", "cached": "prompt_tokens_cached", "computed": "prompt_tokens_computed",
+    "generation": "generation_tokens", "prefill_us": "prefill_us", "decode_us": "decode_us",
+    "observed_us": "observed_us", "busy_us": "busy_us", "gap_us": "gap_us",
+}  # fmt: skip
+_ENGINE_SUMS = ", ".join(f"CAST(sum({column}) AS bigint) AS {name}" for name, column in _ENGINE_COLUMNS.items())
+_ENGINE = text(f"""
+    SELECT {_BIN}, target, count(DISTINCT (target, engine)) AS engines, {_ENGINE_SUMS}
+    FROM engine_minute WHERE {_IN_RANGE} GROUP BY 1, target ORDER BY 1, target
+""")
+_PERIOD_FIELDS = ("prefill_us", "decode_us", "computed", "prompt", "cached", "generation")
 _FIT = text(f"""
-    SELECT busy_us, steps, prompt_tokens_computed AS computed, generation_tokens AS generated, kv_token_steps
+    SELECT minute, busy_us, steps, prompt_tokens_computed AS computed, generation_tokens AS generated, kv_token_steps
     FROM engine_minute
-    WHERE {_IN_WINDOW} AND observed_us = 60000000 AND busy_us = 60000000 AND gap_us = 0 AND resets = 0 AND steps > 0
+    WHERE {_IN_RANGE} AND observed_us = 60000000 AND busy_us = 60000000 AND gap_us = 0 AND resets = 0 AND steps > 0
     ORDER BY minute, target, engine
+""")
+_FROZEN = text(f"""
+    SELECT window_start, currency, source, units FROM running_rate
+    WHERE {_PLACE} AND window_start = ANY(CAST(:starts AS timestamptz[]))
 """)
 _DUE = text("""
     WITH data AS (
@@ -75,9 +88,12 @@ _DUE = text("""
     SELECT cluster, namespace, model_id, window_start FROM candidates
     WHERE window_start + interval '15 minutes' <= :due_end ORDER BY window_start, cluster, namespace, model_id LIMIT :limit
 """)
-_TAKE_DIRTY = text("""
-    DELETE FROM dirty_window
-    WHERE cluster = :cluster AND namespace = :namespace AND model_id = :model_id AND window_start = :start
+_TAKE_DIRTY = text(f"""
+    WITH taken AS (
+        SELECT window_start FROM dirty_window WHERE {_PLACE} AND window_start = ANY(CAST(:starts AS timestamptz[]))
+        ORDER BY window_start FOR UPDATE
+    )
+    DELETE FROM dirty_window WHERE {_PLACE} AND window_start IN (SELECT window_start FROM taken)
 """)
 
 
@@ -85,6 +101,14 @@ _TAKE_DIRTY = text("""
 class DueWindow:
     start: datetime
     deployment: Deployment
+
+
+@dataclass(frozen=True, slots=True)
+class FitMinute:
+    """One whole minute of one engine that was observed and busy throughout."""
+
+    minute: datetime
+    work: FitWindow
 
 
 def due_windows(
@@ -100,96 +124,132 @@ def due_windows(
     return [DueWindow(r.window_start, Deployment(r.cluster, r.namespace, r.model_id)) for r in rows]
 
 
-def take_dirty(connection: Connection, deployment: Deployment, start: datetime) -> None:
-    """Clear the window's mark before its inputs are read: what lands after this marks it again."""
-    connection.execute(_TAKE_DIRTY, _values(deployment, start, start))
+def take_dirty(connection: Connection, deployment: Deployment, starts: Sequence[datetime]) -> None:
+    """Clear the windows' marks before their inputs are read: what lands after this marks them again.
+
+    Rows are locked in the order in which a loader marks them, so the two wait for each other and never deadlock.
+    """
+    connection.execute(_TAKE_DIRTY, {**_place(deployment), "starts": list(starts)})
 
 
 def read_inputs(
+    connection: Connection, deployment: Deployment, window: Window, services: Sequence[NodeService], rates: Sequence[Rate]
+) -> WindowInputs:
+    """All inputs of one window of any length that divides a day; see ``read_batch``."""
+    return read_batch(connection, deployment, [window], services, rates)[0]
+
+
+def read_batch(
     connection: Connection,
     deployment: Deployment,
-    window: Window,
+    windows: Sequence[Window],
     services: Sequence[NodeService],
     rates: Sequence[Rate],
     *,
-    fit: Weights | None = None,
+    fits: Mapping[datetime, Weights | None] | None = None,
     bases: tuple[ChargeBasis, ...] = BASIS_ORDER,
     currency: str = "USD",
-) -> WindowInputs:
-    """All inputs of one window. ``services`` and ``rates`` may hold more than this window needs."""
-    values = _values(deployment, window.start, window.end)
-    usage = tuple(_usage(row) for row in connection.execute(_USAGE, values) if _counts(row))
-    engine_rows = list(connection.execute(_ENGINE, values))
-    minutes = window.duration // timedelta(minutes=1)
-    return WindowInputs(
-        deployment=deployment,
-        window=window,
-        services=services_on_nodes_of(deployment, [s for s in services if s.within(window)]),
-        rates=tuple(rates),
-        usage=usage,
-        times=tuple(_time(row) for row in engine_rows),
-        engine=_totals(engine_rows),
-        gateway_busy_ppm=_scalar(connection, values) * 1_000_000 // minutes,
-        periods=_periods(connection, deployment, window, engine_rows),
-        fit=fit,
-        bases=bases,
-        currency=currency,
-    )
+) -> list[WindowInputs]:
+    """Inputs of windows of one length, in time order and whole lengths apart, in a handful of reads whatever their number.
+
+    ``services`` and ``rates`` may hold more than a window needs. ``fits`` by window start.
+    """
+    span, step = Window(windows[0].start, windows[-1].end), windows[0].duration
+    usage, engine = _usage(connection, deployment, span, step), _engine(connection, deployment, span, step)
+    busy = _busy_minutes(connection, deployment, span, step)
+    periods = _periods(connection, deployment, windows, engine)
+    return [
+        WindowInputs(
+            deployment=deployment,
+            window=window,
+            services=services_on_nodes_of(deployment, [s for s in services if s.within(window)]),
+            rates=tuple(rates),
+            usage=tuple(usage.get(window.start, ())),
+            times=tuple(_time(row) for row in engine.get(window.start, ())),
+            engine=_totals(engine.get(window.start, ())),
+            gateway_busy_ppm=busy.get(window.start, 0) * 1_000_000 // (step // MINUTE),
+            periods=periods[window.start],
+            fit=(fits or {}).get(window.start),
+            bases=bases,
+            currency=currency,
+        )
+        for window in windows
+    ]
 
 
-def fit_windows(connection: Connection, deployment: Deployment, window: Window) -> list[FitWindow]:
+def fit_minutes(connection: Connection, deployment: Deployment, window: Window) -> list[FitMinute]:
     """Minutes in which an engine of the deployment was observed and busy throughout, oldest first."""
-    rows = connection.execute(_FIT, _values(deployment, window.start, window.end))
-    return [FitWindow(int(r.busy_us), int(r.steps), int(r.computed), int(r.generated), int(r.kv_token_steps)) for r in rows]
+    rows = connection.execute(_FIT, {**_place(deployment), "start": window.start, "end": window.end})
+    return [FitMinute(minute, FitWindow(*work)) for minute, *work in rows]
 
 
-def _values(deployment: Deployment, start: datetime, end: datetime) -> dict[str, Any]:
-    d = deployment
-    return {"cluster": d.cluster, "namespace": d.namespace, "model_id": d.model_id, "start": start, "end": end}
+def frozen_units_at(connection: Connection, deployment: Deployment, starts: Sequence[datetime]) -> dict[datetime, RunningUnits]:
+    """The unit rates that those quarter hours were estimated with whose spend anybody asked for."""
+    rows = connection.execute(_FROZEN, {**_place(deployment), "starts": list(starts)})
+    return {r.window_start: units_from_text(r.units, r.currency, r.source) for r in rows}
 
 
-def _scalar(connection: Connection, values: dict[str, Any]) -> int:
-    return int(connection.execute(_BUSY_MINUTES, values).scalar_one())
+def _place(deployment: Deployment) -> dict[str, Any]:
+    return {"cluster": deployment.cluster, "namespace": deployment.namespace, "model_id": deployment.model_id}
 
 
-def _counts(row: Row[Any]) -> bool:
-    return any((row.requests, row.input_uncached, row.input_cached, row.output))
+def _values(deployment: Deployment, span: Window, step: timedelta) -> dict[str, Any]:
+    return {**_place(deployment), "start": span.start, "end": span.end, "step": step}
 
 
-def _usage(row: Row[Any]) -> UsageSum:
-    work = Work(*(int(v) for v in (row.requests, row.input_uncached, row.input_cached, row.output, row.kv_work_x2)))
-    return UsageSum(
-        row.org, row.team, row.project, row.user_id, row.key_id, row.service_tier, row.workload_class,
-        row.status, row.usage_source, work,
-    )  # fmt: skip
+def _usage(connection: Connection, deployment: Deployment, span: Window, step: timedelta) -> dict[datetime, list[UsageSum]]:
+    found: dict[datetime, list[UsageSum]] = defaultdict(list)
+    for start, *key, requests, uncached, cached, output, kv in connection.execute(_USAGE, _values(deployment, span, step)):
+        if requests or uncached or cached or output:
+            found[start].append(UsageSum(*key, Work(requests, uncached, cached, output, kv)))
+    return found
+
+
+def _busy_minutes(connection: Connection, deployment: Deployment, span: Window, step: timedelta) -> dict[datetime, int]:
+    return {start: int(count) for start, count in connection.execute(_BUSY_MINUTES, _values(deployment, span, step))}
+
+
+def _engine(connection: Connection, deployment: Deployment, span: Window, step: timedelta) -> dict[datetime, list[Row[Any]]]:
+    found: dict[datetime, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(_ENGINE, _values(deployment, span, step)):
+        found[row.window_start].append(row)
+    return found
 
 
 def _time(row: Row[Any]) -> TargetTime:
-    observed, busy, gap = (int(v) // row.engines for v in (row.observed_us, row.busy_us, row.gap_us))
-    return TargetTime(row.target, observed, busy, gap)
+    return TargetTime(row.target, row.observed_us // row.engines, row.busy_us // row.engines, row.gap_us // row.engines)
 
 
 def _totals(rows: Sequence[Row[Any]]) -> EngineTotals | None:
     """None when no engine was watched at all: a sample alone (a baseline) has no time yet."""
     if not any(row.observed_us or row.gap_us for row in rows):
         return None
-    return EngineTotals(*(sum(int(getattr(row, name)) for row in rows) for name in ("prompt", "cached", "generation")))
+    return EngineTotals(*(sum(getattr(row, name) for row in rows) for name in ("prompt", "cached", "generation")))
 
 
 def _periods(
-    connection: Connection, deployment: Deployment, window: Window, engine_rows: Sequence[Row[Any]]
-) -> tuple[PeriodWork, ...]:
-    own = _period("this quarter hour", engine_rows)
-    if own.tells():
-        return (own,)
-    longer = list(connection.execute(_ENGINE_PERIOD, _values(deployment, window.end - PERIOD, window.end)))
-    return (own, _period("24 h to the window's end", longer))
+    connection: Connection, deployment: Deployment, windows: Sequence[Window], engine: Mapping[datetime, Sequence[Row[Any]]]
+) -> dict[datetime, tuple[PeriodWork, ...]]:
+    """Each window's own work and, where that is too little to tell, that of the 24 h to its end."""
+    own = {w.start: _period("this quarter hour", [_period_sums(engine.get(w.start, ()))]) for w in windows}
+    silent = [w for w in windows if not own[w.start].tells()]
+    found: dict[datetime, tuple[PeriodWork, ...]] = {start: (period,) for start, period in own.items()}
+    if not silent:
+        return found
+    step = silent[0].duration
+    rows = _engine(connection, deployment, Window(silent[0].end - PERIOD, silent[-1].end), step)
+    sums = {start: _period_sums(part) for start, part in rows.items()}
+    for window in silent:
+        near = [sums[at] for n in range(PERIOD // step) if (at := window.start - n * step) in sums]
+        found[window.start] = (own[window.start], _period("24 h to the window's end", near))
+    return found
 
 
-def _period(name: str, rows: Sequence[Row[Any]]) -> PeriodWork:
-    sums = {
-        field: sum(int(getattr(row, field) or 0) for row in rows)
-        for field in ("prefill_us", "decode_us", "computed", "prompt", "cached", "generation")
-    }
-    computed = sums["computed"] or sums["prompt"] - sums["cached"]
-    return PeriodWork(name, sums["prefill_us"], sums["decode_us"], computed, sums["generation"])
+def _period_sums(rows: Sequence[Row[Any]]) -> tuple[int, ...]:
+    return tuple(sum(getattr(row, name) for row in rows) for name in _PERIOD_FIELDS)
+
+
+def _period(name: str, parts: Sequence[tuple[int, ...]]) -> PeriodWork:
+    totals = [sum(part[n] for part in parts) for n in range(len(_PERIOD_FIELDS))]
+    prefill_us, decode_us, computed, prompt, cached, generation = totals
+    return PeriodWork(name, prefill_us, decode_us, computed or prompt - cached, generation)

@@ -12,9 +12,6 @@ from sqlalchemy import Connection, TextClause, text
 from core.errors import BadInput
 from core.unit_cost import COST_BASES, TOKEN_KINDS, CostBasis, CostSum, unit_cost
 from core.windows import Window, zone
-from models.ledger_versions import write_version
-
-__all__ = ["LINE_KEYS", "WINDOW_KEYS", "ledger_rows", "ledger_windows", "unit_cost_rows", "write_version"]
 
 WINDOW_KEYS: dict[str, str] = {
     "quarter_hour": "x.window_start",

@@ -1,111 +1,137 @@
-"""Write a closed window as version n+1, append-only, with its lines, its head and the day sums in one transaction."""
+"""Write closed windows as versions n+1, append-only, with their lines, heads and day sums, many windows in a few statements."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import Connection, insert, text
+from sqlalchemy import Connection, Table, TextClause, text
+from sqlalchemy.dialects import postgresql
 
 from core.ledger import LedgerWindow
+from core.usage import Deployment
+from models.base import Base
 from models.tables_money import LedgerLineRow, LedgerWindowRow
 
-_KEY = "cluster = :cluster AND namespace = :namespace AND model_id = :model_id AND window_start = :start"
+_PLACE = "cluster = :cluster AND namespace = :namespace AND model_id = :model_id"
 _LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 7360702))")
-_HEAD = text(f"""
-    SELECT h.version, w.currency, w.detail ->> 'input_digest' AS digest
+_HEADS = text(f"""
+    SELECT window_start, h.version, w.currency, w.detail ->> 'input_digest' AS digest
     FROM ledger_head h JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version)
-    WHERE {_KEY}
+    WHERE {_PLACE} AND window_start = ANY(CAST(:starts AS timestamptz[]))
 """)
-_SET_HEAD = text("""
+_SET_HEADS = text("""
     INSERT INTO ledger_head (cluster, namespace, model_id, window_start, version)
-    VALUES (:cluster, :namespace, :model_id, :start, :version)
+    SELECT :cluster, :namespace, :model_id, n.window_start, n.version
+    FROM unnest(CAST(:starts AS timestamptz[]), CAST(:versions AS integer[])) AS n (window_start, version)
+    ORDER BY n.window_start
     ON CONFLICT (cluster, namespace, model_id, window_start) DO UPDATE SET version = excluded.version
 """)
-_ADD_TO_DAY = text(f"""
+_MOVE_DAYS = text(f"""
     INSERT INTO ledger_day AS d
         (day, cluster, namespace, model_id, org, team, project, user_id, service_tier, kind, currency, cost, allocated)
     SELECT date_trunc('day', window_start, 'UTC'), cluster, namespace, model_id, org, team, project, user_id, service_tier, kind,
-           CAST(:currency AS varchar), :sign * sum(cost), :sign * sum(allocated)
-    FROM ledger_line WHERE {_KEY} AND version = :version
-    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+           m.currency, sum(m.sign * cost), sum(m.sign * allocated)
+    FROM ledger_line l JOIN unnest(
+        CAST(:starts AS timestamptz[]), CAST(:versions AS integer[]), CAST(:currencies AS varchar[]), CAST(:signs AS integer[])
+    ) AS m (window_start, version, currency, sign) USING (window_start, version)
+    WHERE {_PLACE} AND window_start BETWEEN :first AND :last
+    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
     ON CONFLICT (day, cluster, namespace, model_id, org, team, project, user_id, service_tier, kind, currency)
     DO UPDATE SET cost = d.cost + excluded.cost, allocated = d.allocated + excluded.allocated
 """)
-_END_RUNNING = text(f"DELETE FROM running_rate WHERE {_KEY}")
+_END_RUNNING = text(f"DELETE FROM running_rate WHERE {_PLACE} AND window_start = ANY(CAST(:starts AS timestamptz[]))")
 
 
-def write_version(connection: Connection, closed: LedgerWindow, closed_at: datetime) -> int | None:
-    """Append the window's next version and return its number; None when its inputs are those of the newest version.
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest version of a closed window, and the digest of the inputs it was made of."""
 
-    Two writers of one window queue on a lock held to the end of the transaction.
-    """
-    d = closed.deployment
-    key = {"cluster": d.cluster, "namespace": d.namespace, "model_id": d.model_id, "start": closed.window.start}
-    connection.execute(_LOCK, {"name": f"{d}@{closed.window.start.isoformat()}"})
-    head = connection.execute(_HEAD, key).first()
-    if head is not None and head.digest == closed.detail["input_digest"]:
-        return None
-    version = 1 if head is None else head.version + 1
-    connection.execute(insert(LedgerWindowRow), [_window_values(closed, version, closed_at)])
-    lines = _line_values(closed, version)
+    version: int
+    currency: str
+    digest: str
+
+
+def lock_closes(connection: Connection, deployment: Deployment) -> None:
+    """Closers of one deployment queue here to the end of the transaction; take it before reading heads or inputs."""
+    connection.execute(_LOCK, {"name": str(deployment)})
+
+
+def read_heads(connection: Connection, deployment: Deployment, starts: Sequence[datetime]) -> dict[datetime, Head]:
+    rows = connection.execute(_HEADS, {**_place(deployment), "starts": list(starts)})
+    return {r.window_start: Head(r.version, r.currency, r.digest) for r in rows}
+
+
+def write_versions(
+    connection: Connection,
+    deployment: Deployment,
+    closed: Sequence[LedgerWindow],
+    heads: Mapping[datetime, Head],
+    closed_at: datetime,
+) -> None:
+    """Append the next version of each window of one deployment, under ``lock_closes``; ``heads`` are those they follow."""
+    if not closed:
+        return
+    place = _place(deployment)
+    starts = [c.window.start for c in closed]
+    former = [heads[start].version if start in heads else 0 for start in starts]
+    versions = [version + 1 for version in former]
+    pairs = list(zip(closed, versions, strict=True))
+    connection.execute(_ADD_WINDOWS, _columns([_window_values(c, version, closed_at) for c, version in pairs], _WINDOW_NAMES))
+    lines = [row for c, version in pairs for row in _line_values(c, version)]
     if lines:
-        connection.execute(insert(LedgerLineRow), lines)
-    connection.execute(_SET_HEAD, {**key, "version": version})
-    if head is not None:
-        connection.execute(_ADD_TO_DAY, {**key, "version": head.version, "currency": head.currency, "sign": -1})
-    connection.execute(_ADD_TO_DAY, {**key, "version": version, "currency": closed.currency, "sign": 1})
-    connection.execute(_END_RUNNING, key)
-    return version
+        connection.execute(_ADD_LINES, _columns(lines, _LINE_NAMES))
+    connection.execute(_SET_HEADS, {**place, "starts": starts, "versions": versions})
+    moves = [(start, version, c.currency, 1) for start, (c, version) in zip(starts, pairs, strict=True)]
+    moves += [(start, heads[start].version, heads[start].currency, -1) for start in starts if start in heads]
+    named = dict(zip(("starts", "versions", "currencies", "signs"), map(list, zip(*moves, strict=True)), strict=True))
+    connection.execute(_MOVE_DAYS, {**place, **named, "first": min(starts), "last": max(starts)})
+    connection.execute(_END_RUNNING, {**place, "starts": starts})
 
 
-def _window_values(closed: LedgerWindow, version: int, closed_at: datetime) -> dict[str, Any]:
+def _insert_columns(row: type[Base]) -> tuple[tuple[str, ...], TextClause]:
+    """Column names without the identity, and an insert that takes one array a column: one statement for all rows."""
+    table = cast(Table, row.__table__)
+    columns = [c for c in table.columns if c.identity is None]
+    names = tuple(c.name for c in columns)
+    arrays = ", ".join(f"CAST(:{c.name} AS {c.type.compile(dialect=postgresql.dialect())}[])" for c in columns)
+    return names, text(f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({arrays})")
+
+
+_WINDOW_NAMES, _ADD_WINDOWS = _insert_columns(LedgerWindowRow)
+_LINE_NAMES, _ADD_LINES = _insert_columns(LedgerLineRow)
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> dict[str, list[Any]]:
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def _place(deployment: Deployment) -> dict[str, str]:
+    return {"cluster": deployment.cluster, "namespace": deployment.namespace, "model_id": deployment.model_id}
+
+
+def _window_values(closed: LedgerWindow, version: int, closed_at: datetime) -> tuple[Any, ...]:
+    """In the order of ``LedgerWindowRow``'s columns."""
     d = closed.deployment
-    return {
-        "cluster": d.cluster,
-        "namespace": d.namespace,
-        "model_id": d.model_id,
-        "window_start": closed.window.start,
-        "version": version,
-        "state": closed.state,
-        "currency": closed.currency,
-        "capacity_cost": closed.capacity_cost,
-        "used_cost": closed.used_cost,
-        "utilisation_ppm": closed.utilisation_ppm,
-        "utilisation_source": closed.utilisation_source,
-        "weight_source": closed.weight_source,
-        "price_source": closed.price_source,
-        "engine_prompt_tokens": closed.engine_prompt_tokens,
-        "engine_generation_tokens": closed.engine_generation_tokens,
-        "gateway_input_tokens": closed.gateway_input_tokens,
-        "gateway_output_tokens": closed.gateway_output_tokens,
-        "detail": dict(closed.detail),
-        "closed_at": closed_at,
-    }
+    return (
+        d.cluster, d.namespace, d.model_id, closed.window.start, version, closed.state, closed.currency,
+        closed.capacity_cost, closed.used_cost, closed.utilisation_ppm, closed.utilisation_source,
+        closed.weight_source, closed.price_source, closed.engine_prompt_tokens, closed.engine_generation_tokens,
+        closed.gateway_input_tokens, closed.gateway_output_tokens, json.dumps(dict(closed.detail)), closed_at,
+    )  # fmt: skip
 
 
-def _line_values(closed: LedgerWindow, version: int) -> list[dict[str, Any]]:
-    d = closed.deployment
+def _line_values(closed: LedgerWindow, version: int) -> list[tuple[Any, ...]]:
+    """In the order of ``LedgerLineRow``'s columns."""
+    place = (*_place(closed.deployment).values(), closed.window.start, version)
     return [
-        {
-            "cluster": d.cluster,
-            "namespace": d.namespace,
-            "model_id": d.model_id,
-            "window_start": closed.window.start,
-            "version": version,
-            "kind": line.key.kind,
-            "token_kind": line.key.token_kind,
-            "org": line.key.org,
-            "team": line.key.team,
-            "project": line.key.project,
-            "user_id": line.key.user,
-            "key_id": line.key.key_id,
-            "service_tier": line.key.service_tier,
-            "workload_class": line.key.workload_class,
-            "tokens": line.tokens,
-            "requests": line.requests,
-            "cost": line.cost,
-            "allocated": line.allocated,
-        }
+        (
+            *place, line.key.kind, line.key.token_kind, line.key.org, line.key.team, line.key.project, line.key.user,
+            line.key.key_id, line.key.service_tier, line.key.workload_class,
+            line.tokens, line.requests, line.cost, line.allocated,
+        )
         for line in closed.lines
-    ]
+    ]  # fmt: skip
