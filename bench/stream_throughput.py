@@ -1,6 +1,7 @@
 """Log file → Flink (dedupe, slices) → delta files → rollups, in records a second, beside DuckDB reading the same file once.
 
-Start-up is apart: the clock runs from the first lines committed to the last. ``python -m bench.stream_throughput DATA [LINES]``.
+Start-up is apart: one line goes through first, then all segments become visible at once and the clock runs until the last of their
+lines is committed. ``python -m bench.stream_throughput DATA [LINES]``.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def run(data_dir: Path, lines: int = LINES) -> dict[str, Any]:
     """Generate ``lines`` usage lines in ``data_dir`` (emptied first), stream them, compare; rates in records a second."""
     shutil.rmtree(data_dir, ignore_errors=True)
     data_dir.mkdir(parents=True)
-    _write_log(data_dir / "log/usage/000001", lines)
-    duck_s, distinct = _duckdb_once(data_dir / "log/usage/000001")
+    _write_log(data_dir / "staged", lines)
+    duck_s, distinct = _duckdb_once(data_dir / "staged")
     url = start_embedded(data_dir / "pg")
     upgrade(url)
     engine = open_engine(url)
@@ -116,70 +117,53 @@ def _stream(data_dir: Path, url: str, engine: Engine, lines: int) -> dict[str, A
             command, cwd=Path(__file__).parent.parent, stdout=output, stderr=output, start_new_session=True
         )
     try:
-        first_s, first, end_s = _follow(engine, lines, started, process)
-        profile = _profile(data_dir)
+        folder = data_dir / "log/usage/000001"
+        folder.mkdir(parents=True)
+        _put_probe(folder, 0)
+        start_up_s = _until_applied(engine, 1, process)
+        before = _profile(data_dir)
+        for path in sorted((data_dir / "staged").iterdir()):
+            path.rename(folder / path.name)
+        streamed_s = _until_applied(engine, lines + 1, process)
+        after = _profile(data_dir)
         visible = _latency(data_dir, engine)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-    rate = round((lines - first) / (end_s - first_s)) if end_s > first_s else lines
+    busy = {name: round((ms - before["busy_ms"][name]) / 1000 / streamed_s, 2) for name, ms in after["busy_ms"].items()}
     return {
-        "records_per_s": rate,
-        "start_up_s": round(first_s, 1),
-        "streamed_s": round(end_s - first_s, 1),
-        "profile": profile,
-        **visible,
-    }
+        "records_per_s": round(lines / streamed_s), "start_up_s": round(start_up_s, 1), "streamed_s": round(streamed_s, 1),
+        "busy_cores": dict(sorted(busy.items(), key=lambda pair: -pair[1])),
+        "state_bytes": after["state_bytes"], "checkpoint_ms": after["checkpoint_ms"], **visible,
+    }  # fmt: skip
 
 
-def _follow(engine: Engine, lines: int, started: float, process: subprocess.Popen[bytes]) -> tuple[float, int, float]:
-    """(seconds to the first commit, lines of it, seconds to the last commit)."""
-    first_s, first = 0.0, 0
+def _until_applied(engine: Engine, lines: int, process: subprocess.Popen[bytes]) -> float:
+    """Seconds from now until that many lines in all are committed."""
+    started = time.perf_counter()
+    query = text("SELECT coalesce(sum(lines), 0) FROM segment_progress")
     while (elapsed := time.perf_counter() - started) < GIVE_UP_S and process.poll() is None:
         with engine.connect() as connection:
-            applied = int(connection.execute(text("SELECT coalesce(sum(lines), 0) FROM segment_progress")).scalar_one())
-        if applied and not first:
-            first_s, first = elapsed, applied
-        if applied >= lines:
-            return first_s, first, elapsed
-        time.sleep(0.25)
+            if int(connection.execute(query).scalar_one()) >= lines:
+                return elapsed
+        time.sleep(0.1)
     raise RuntimeError("the stream did not finish; read run.log and run/flink.log in the data folder")
+
+
+def _put_probe(folder: Path, number: int) -> str:
+    """Make a segment of one line visible; returns the org it belongs to."""
+    segment, org = f"bbbbbbbb-{number + 1:012d}", f"probe{number}"
+    names, counts = ("c1", "ns", "m", org, "", "", "", "", "P1", "ok", "exact", 0), (1, 0, 0, 0, 1, 0, 1, 1)
+    (folder / f".{segment}").write_text(f"{encode_line((f'probe-{number}', START_MS, START_MS, *names, *counts))},{segment}\n")
+    (folder / f".{segment}").rename(folder / f"{segment}.1.csv")
+    return org
 
 
 def _latency(data_dir: Path, engine: Engine) -> dict[str, Any]:
     """Seconds from a one-line segment's rename to its row in ``usage_minute``, in the running job."""
     folder, waits = data_dir / "log/usage/000001", []
-    for i in range(PROBES):
-        segment, tenant = f"bbbbbbbb-{i + 1:012d}", f"probe{i}"
-        line = encode_line(
-            (
-                f"probe-{i}",
-                START_MS,
-                START_MS,
-                "c1",
-                "ns",
-                "m",
-                tenant,
-                "",
-                "",
-                "",
-                "",
-                "P1",
-                "ok",
-                "exact",
-                0,
-                1,
-                0,
-                0,
-                0,
-                1,
-                0,
-                1,
-                1,
-            )
-        )
-        (folder / f".{segment}").write_text(f"{line},{segment}\n")
-        (folder / f".{segment}").rename(folder / f"{segment}.1.csv")
+    for i in range(1, PROBES + 1):
+        tenant = _put_probe(folder, i)
         started = time.perf_counter()
         while not _is_counted(engine, tenant) and time.perf_counter() - started < 60:
             time.sleep(0.02)
@@ -199,17 +183,12 @@ def _is_counted(engine: Engine, org: str) -> bool:
 
 
 def _profile(data_dir: Path) -> dict[str, Any]:
-    """Share of wall time each chain of operators was busy (1.0 = one core), by Flink's own clocks, and the state's size."""
+    """Milliseconds each chain of operators was busy so far, over its subtasks, by Flink's own clocks; state and checkpoint."""
     base = f"http://127.0.0.1:{(data_dir / 'run/flink.port').read_text()}/jobs"
     job = _get(f"{base}/overview")["jobs"][0]["jid"]
-    found = _get(f"{base}/{job}")
-    wall_ms = max(found["duration"], 1)
-    busy = {v["name"][:90]: round(v["metrics"]["accumulated-busy-time"] / wall_ms, 2) for v in found["vertices"]}
+    busy = {v["name"][:90]: v["metrics"]["accumulated-busy-time"] for v in _get(f"{base}/{job}")["vertices"]}
     latest = _get(f"{base}/{job}/checkpoints")["latest"]["completed"]
-    return {
-        "busy_cores": dict(sorted(busy.items(), key=lambda pair: -pair[1])),
-        "state_bytes": latest["state_size"], "checkpoint_ms": latest["end_to_end_duration"],
-    }  # fmt: skip
+    return {"busy_ms": busy, "state_bytes": latest["state_size"], "checkpoint_ms": latest["end_to_end_duration"]}
 
 
 def _get(url: str) -> dict[str, Any]:
