@@ -163,12 +163,17 @@ def _file_rows(topic: str, file: Any, from_seq: int) -> Iterator[tuple[int, LogR
                 rows = batch.slice(start)
                 records = (record or None for record in _split(rows["record"].cast(pa.binary())))
                 lines = (line.decode() for line in _split(_lines(topic, rows)))
-                found = zip(rows["line_no"].to_numpy().tolist(), lines, records, strict=True)
+                found = zip(_integers(rows["line_no"]).tolist(), lines, records, strict=True)
                 yield from zip(_sequences(rows).tolist(), found, strict=True)
 
 
 def _sequences(batch: Any) -> Any:
-    return pc.utf8_slice_codeunits(batch["segment"], 9).cast(pa.int64()).to_numpy()
+    return _integers(pc.utf8_slice_codeunits(batch["segment"], 9).cast(pa.int64()))
+
+
+def _integers(column: Any) -> Any:
+    """A column of int64 as numpy; ``to_numpy`` would import pandas first."""
+    return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
 
 
 def _lines(topic: str, batch: Any) -> Any:

@@ -68,15 +68,15 @@ shares AS (
             CASE WHEN output = 0 THEN 0 ELSE output_reasoning * o2 // output END AS r2
   FROM spread)
 SELECT m * 60000 AS minute_ms, {keys},
-       sum(is_last::BIGINT),
-       sum(CASE WHEN is_first THEN input_uncached ELSE 0 END),
-       sum(CASE WHEN is_first THEN input_cache_read ELSE 0 END),
-       sum(CASE WHEN is_first THEN input_cache_write_5m ELSE 0 END),
-       sum(CASE WHEN is_first THEN input_cache_write_1h ELSE 0 END),
-       sum(o2 - o1), sum(r2 - r1),
+       sum(is_last::BIGINT)::BIGINT,
+       sum(CASE WHEN is_first THEN input_uncached ELSE 0 END)::BIGINT,
+       sum(CASE WHEN is_first THEN input_cache_read ELSE 0 END)::BIGINT,
+       sum(CASE WHEN is_first THEN input_cache_write_5m ELSE 0 END)::BIGINT,
+       sum(CASE WHEN is_first THEN input_cache_write_1h ELSE 0 END)::BIGINT,
+       sum(o2 - o1)::BIGINT, sum(r2 - r1)::BIGINT,
        sum(CASE WHEN is_first THEN input_uncached * total_in ELSE 0 END),
        sum(o2 * (2 * total_in + o2) - o1 * (2 * total_in + o1)),
-       sum(CASE WHEN is_last THEN duration_ms ELSE 0 END)
+       sum(CASE WHEN is_last THEN duration_ms ELSE 0 END)::BIGINT
 FROM shares
 WHERE m * 60000 >= $start AND m * 60000 < $end
 GROUP BY minute_ms, {keys}
