@@ -1,7 +1,7 @@
 """Log file → Flink (dedupe, slices) → delta files → rollups, in records a second, beside DuckDB reading the same file once.
 
-Start-up is apart: one line goes through first, then all segments become visible at once and the clock runs until the last of their
-lines is committed. ``python -m bench.stream_throughput DATA [LINES]``.
+Start-up is apart: one line goes through first, then all segments become visible at once and the clock runs until the last
+line is committed. ``python -m bench.stream_throughput DATA [LINES]``.
 """
 
 from __future__ import annotations
@@ -111,14 +111,13 @@ def _stream(data_dir: Path, url: str, engine: Engine, lines: int) -> dict[str, A
     settings = data_dir / "settings.json"
     settings.write_text(StreamSettings(data_dir, url, heap_mb=3_072).to_json())
     with (data_dir / "run.log").open("wb") as output:
-        started = time.perf_counter()
         command = [sys.executable, "-m", "streaming.run", str(settings)]
         process = subprocess.Popen(
             command, cwd=Path(__file__).parent.parent, stdout=output, stderr=output, start_new_session=True
         )
     try:
         folder = data_dir / "log/usage/000001"
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         _put_probe(folder, 0)
         start_up_s = _until_applied(engine, 1, process)
         before = _profile(data_dir)
