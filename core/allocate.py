@@ -234,7 +234,7 @@ def _weigh(
     for token_kind, weight in weights.of(work).items():
         tokens = work.tokens(token_kind)
         if tokens:
-            line = key._replace(token_kind=token_kind)
+            line = LineKey(key.kind, token_kind, *key[2:])
             weighed[line], counted[line] = weight, (tokens, requests)
             requests = 0
     if requests:

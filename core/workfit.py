@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from core.allocate import Weights
@@ -22,6 +22,8 @@ MAX_HELD_OUT_ERROR = 0.10
 FOLDS = 5
 DIGITS = 12
 """Significant digits kept of a coefficient: more would be noise, and fewer moves a share."""
+
+Rows = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,9 @@ def fit_work(windows: Sequence[FitWindow]) -> WorkFit:
     if len(found) < MIN_WINDOWS:
         reason = f"{len(found)} windows with the engine busy throughout, {MIN_WINDOWS} needed"
         return WorkFit(0.0, 0.0, 0.0, 0.0, None, len(found), steps, generated, False, reason)
-    error = _held_out_error(found)
-    coefficients = _solve(found)
+    per_busy_us = _rows(found)
+    error = _held_out_error(per_busy_us)
+    coefficients = _solve(per_busy_us)
     reason = ""
     if error > MAX_HELD_OUT_ERROR:
         reason = f"median error {error:.1%} on held-out windows is above {MAX_HELD_OUT_ERROR:.0%}"
@@ -85,23 +88,24 @@ def fit_weights(fit: WorkFit) -> Weights | None:
     return Weights("fit", computed, ZERO, per_output, kv, detail)
 
 
-def _held_out_error(windows: Sequence[FitWindow]) -> float:
-    errors: list[float] = []
-    for fold in range(FOLDS):
-        known = [w for i, w in enumerate(windows) if i % FOLDS != fold]
-        coefficients = _solve(known)
-        for held in windows[fold::FOLDS]:
-            predicted = sum(c * x for c, x in zip(coefficients, held.row(), strict=True))
-            errors.append(abs(predicted - held.busy_us) / held.busy_us)
-    return median(errors)
-
-
-def _solve(windows: Sequence[FitWindow]) -> tuple[float, float, float, float]:
-    """NNLS on columns scaled to one, so that tokens and token-steps weigh alike; each row relative to its busy time."""
+def _rows(windows: Sequence[FitWindow]) -> Rows:
+    """One row a window, relative to its busy time, so that coefficients × row is 1 where the fit is right."""
     busy = np.array([w.busy_us for w in windows], dtype=float)
-    rows = np.array([w.row() for w in windows], dtype=float) / busy[:, None]
+    rows: Rows = np.array([w.row() for w in windows], dtype=float) / busy[:, None]
+    return rows
+
+
+def _held_out_error(rows: Rows) -> float:
+    """Median relative error over all windows, each predicted by the fit of the folds it is not in."""
+    fold_of = np.arange(len(rows)) % FOLDS
+    errors = [np.abs(rows[fold_of == fold] @ np.array(_solve(rows[fold_of != fold])) - 1) for fold in range(FOLDS)]
+    return float(np.median(np.concatenate(errors)))
+
+
+def _solve(rows: Rows) -> tuple[float, float, float, float]:
+    """NNLS on columns scaled to one, so that tokens and token-steps weigh alike."""
     scale = np.where(rows.max(axis=0) > 0, rows.max(axis=0), 1.0)
-    solution, _ = nnls(rows / scale, np.ones(len(windows)))
+    solution, _ = nnls(rows / scale, np.ones(len(rows)))
     step, computed, generated, kv = (float(v) for v in solution / scale)
     return step, computed, generated, kv
 

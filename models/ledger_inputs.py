@@ -199,9 +199,11 @@ def _values(deployment: Deployment, span: Window, step: timedelta) -> dict[str, 
 
 def _usage(connection: Connection, deployment: Deployment, span: Window, step: timedelta) -> dict[datetime, list[UsageSum]]:
     found: dict[datetime, list[UsageSum]] = defaultdict(list)
-    for start, *key, requests, uncached, cached, output, kv in connection.execute(_USAGE, _values(deployment, span, step)):
-        if requests or uncached or cached or output:
-            found[start].append(UsageSum(*key, Work(requests, uncached, cached, output, kv)))
+    for row in connection.execute(_USAGE, _values(deployment, span, step)):
+        start, org, team, project, user, key_id, tier, workload_class, status, source, *sums = row
+        work = Work(*sums)
+        if work.requests or work.input_uncached or work.input_cached or work.output:
+            found[start].append(UsageSum(org, team, project, user, key_id, tier, workload_class, status, source, work))
     return found
 
 

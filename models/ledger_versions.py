@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Connection, Table, TextClause, text
-from sqlalchemy.dialects import postgresql
+import psycopg
+from sqlalchemy import Connection, Table, text
 
+from core.errors import TokenfuseError, Unavailable
 from core.ledger import LedgerWindow
 from core.usage import Deployment
 from models.base import Base
@@ -80,10 +81,8 @@ def write_versions(
     former = [heads[start].version if start in heads else 0 for start in starts]
     versions = [version + 1 for version in former]
     pairs = list(zip(closed, versions, strict=True))
-    connection.execute(_ADD_WINDOWS, _columns([_window_values(c, version, closed_at) for c, version in pairs], _WINDOW_NAMES))
-    lines = [row for c, version in pairs for row in _line_values(c, version)]
-    if lines:
-        connection.execute(_ADD_LINES, _columns(lines, _LINE_NAMES))
+    _copy(connection, _WINDOWS, (_window_values(c, version, closed_at) for c, version in pairs))
+    _copy(connection, _LINES, (row for c, version in pairs for row in _line_values(c, version)))
     connection.execute(_SET_HEADS, {**place, "starts": starts, "versions": versions})
     moves = [(start, version, c.currency, 1) for start, (c, version) in zip(starts, pairs, strict=True)]
     moves += [(start, heads[start].version, heads[start].currency, -1) for start in starts if start in heads]
@@ -92,21 +91,25 @@ def write_versions(
     connection.execute(_END_RUNNING, {**place, "starts": starts})
 
 
-def _insert_columns(row: type[Base]) -> tuple[tuple[str, ...], TextClause]:
-    """Column names without the identity, and an insert that takes one array a column: one statement for all rows."""
+def _copy_into(row: type[Base]) -> str:
     table = cast(Table, row.__table__)
-    columns = [c for c in table.columns if c.identity is None]
-    names = tuple(c.name for c in columns)
-    arrays = ", ".join(f"CAST(:{c.name} AS {c.type.compile(dialect=postgresql.dialect())}[])" for c in columns)
-    return names, text(f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({arrays})")
+    return f"COPY {table.name} ({', '.join(c.name for c in table.columns if c.identity is None)}) FROM STDIN"
 
 
-_WINDOW_NAMES, _ADD_WINDOWS = _insert_columns(LedgerWindowRow)
-_LINE_NAMES, _ADD_LINES = _insert_columns(LedgerLineRow)
+_WINDOWS, _LINES = _copy_into(LedgerWindowRow), _copy_into(LedgerLineRow)
 
 
-def _columns(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> dict[str, list[Any]]:
-    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+def _copy(connection: Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    """COPY costs a tenth of an insert. It goes past SQLAlchemy, so its errors are named here."""
+    driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+    try:
+        with driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+            for row in rows:
+                copy.write_row(row)
+    except psycopg.OperationalError as error:
+        raise Unavailable("the database was lost while the ledger was written", hint="run `tokenfuse doctor`") from error
+    except psycopg.Error as error:
+        raise TokenfuseError(f"PostgreSQL refused a ledger row: {str(error).splitlines()[0]}.") from error
 
 
 def _place(deployment: Deployment) -> dict[str, str]:
