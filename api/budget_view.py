@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from control.running_cost import Spend, spend
+from control.running_cost import Spend, SpendAsk, spend_many
 from core.budgets import Budget, CapIncrease, Exhaustion, Figure, burn_rate, effective_cap, pace, time_to_exhaustion
 from core.money import Money, plain
 from core.windows import QUARTER_HOUR, Window, floor_time
@@ -59,30 +59,35 @@ class Standings:
         """Spend freezes unit rates of open quarter hours, so the transaction must be allowed to write. Caps are never old."""
         increases = list_cap_increases(connection, now)
         with self._lock:
-            found = [self._one(connection, stored, now) for stored in budgets]
+            self._measure(connection, [stored for stored in budgets if not self._is_fresh(stored, now)], now)
+            found = [self._measured[stored.id][1] for stored in budgets]
         return [replace(s, cap=effective_cap(s.stored.budget.cap, _of(increases, s.stored.budget), now)) for s in found]
 
-    def _one(self, connection: Connection, stored: StoredBudget, now: datetime) -> BudgetStanding:
+    def _is_fresh(self, stored: StoredBudget, now: datetime) -> bool:
         until_s, standing = self._measured.get(stored.id, (0.0, None))
-        if standing is not None and self._clock() < until_s and standing.window == stored.budget.window(now):
-            return standing
-        standing = _standing(connection, stored, now)
-        self._measured[stored.id] = (self._clock() + self._ttl_s, standing)
-        return standing
+        return standing is not None and self._clock() < until_s and standing.window == stored.budget.window(now)
+
+    def _measure(self, connection: Connection, due: Sequence[StoredBudget], now: datetime) -> None:
+        if not due:
+            return
+        found = measure(connection, due, now)
+        until_s = self._clock() + self._ttl_s
+        self._measured |= {standing.stored.id: (until_s, standing) for standing in found}
 
 
 def _of(increases: Sequence[Any], budget: Budget) -> list[CapIncrease]:
     return [i.increase for i in increases if (i.scope, i.period) == (str(budget.scope), budget.period)]
 
 
-def _standing(connection: Connection, stored: StoredBudget, now: datetime) -> BudgetStanding:
-    budget = stored.budget
-    window = budget.window(now)
+def measure(connection: Connection, budgets: Sequence[StoredBudget], now: datetime) -> list[BudgetStanding]:
+    """Every budget's spend of its running period and of the last hour, measured together; the cap is the budget's own."""
     lately = Window(floor_time(now, QUARTER_HOUR) - RECENT, now + timedelta(microseconds=1))
-    currency = budget.amount.currency
-    spent = spend(connection, budget.scope, window, budget.cost_basis, now, currency=currency)
-    recent = spend(connection, budget.scope, lately, budget.cost_basis, now, currency=currency)
-    return BudgetStanding(stored, window, spent, recent, lately, budget.cap)
+    asks: list[SpendAsk] = []
+    for stored in budgets:
+        b = stored.budget
+        asks += [SpendAsk(b.scope, window, b.cost_basis, b.amount.currency) for window in (b.window(now), lately)]
+    spends = iter(spend_many(connection, asks, now))
+    return [BudgetStanding(s, s.budget.window(now), next(spends), next(spends), lately, s.budget.cap) for s in budgets]
 
 
 def budget_row(standing: BudgetStanding, now: datetime) -> dict[str, Any]:

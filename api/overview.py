@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection
 
-from control.running_cost import Spend, spend
+from control.running_cost import Spend, SpendAsk, spend_many
 from core.money import CONTEXT
 from core.scopes import Scope
 from core.unit_cost import CostBasis
@@ -51,8 +51,10 @@ class View:
             return Window(last.start, min(last.start + self.elapsed.duration, last.end))
         return Window(self.window.start - self.window.duration, self.elapsed.end - self.window.duration)
 
-    def spend(self, connection: Connection, window: Window) -> Spend:
-        return spend(connection, self.scope, window, self.basis, self.now, currency=self.currency)
+    def spends(self, connection: Connection, windows: Sequence[Window]) -> list[Spend]:
+        """The scope's spend in each window, in their order."""
+        asks = [SpendAsk(self.scope, window, self.basis, self.currency) for window in windows]
+        return spend_many(connection, asks, self.now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +116,22 @@ def series(connection: Connection, view: View) -> list[dict[str, Any]]:
     closed: dict[datetime, list[Mapping[str, Any]]] = {}
     for row in ledger_rows(connection, (step,), elapsed, filters=view.filters, zone_name=view.zone):
         closed.setdefault(row[step], []).append(row)
-    return [_point(connection, view, window, closed) for window in steps(elapsed, view.zone)]
+    windows = list(steps(elapsed, view.zone))
+    late = [window for window in windows if window.end > view.now - LATELY]
+    spends = dict(zip(late, view.spends(connection, late), strict=True))
+    return [_late(w, spends[w]) if w in spends else _closed(view, w, closed) for w in windows]
 
 
-def _point(
-    connection: Connection, view: View, window: Window, closed: Mapping[datetime, list[Mapping[str, Any]]]
-) -> dict[str, Any]:
+def _late(window: Window, found: Spend) -> dict[str, Any]:
     ends = {"start": window.start, "end": window.end}
-    if window.end > view.now - LATELY:
-        found = view.spend(connection, window)
-        if found.amount is None:
-            return {**ends, "cost": None, "currency": None, "state": "unknown", "reason": found.reason}
-        state = "estimate" if found.state == "estimate" else "closed"
-        amount = found.amount
-        return {**ends, "cost": amount.amount, "currency": amount.currency, "state": state, "reason": found.reason}
+    if found.amount is None:
+        return {**ends, "cost": None, "currency": None, "state": "unknown", "reason": found.reason}
+    state = "estimate" if found.state == "estimate" else "closed"
+    return {**ends, "cost": found.amount.amount, "currency": found.amount.currency, "state": state, "reason": found.reason}
+
+
+def _closed(view: View, window: Window, closed: Mapping[datetime, list[Mapping[str, Any]]]) -> dict[str, Any]:
+    ends = {"start": window.start, "end": window.end}
     begins = floor_time(window.start, HOUR)
     if step_of(view.elapsed) == "day":
         begins = period_window("day", window.start, view.zone).start

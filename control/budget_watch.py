@@ -1,7 +1,8 @@
-"""From budgets to signals: what each capped scope has spent, folded into its breaker. Level-triggered and restartable.
+"""What each budget's scope has spent, folded into its breaker. Level-triggered and restartable.
 
-One pass reads everything first and folds on a snapshot; only a breaker that would change is locked and folded again, so a quiet
-pass writes nothing. Spend unknown, or in another currency than the cap, is NO_DATA: the breaker holds its state.
+One pass measures all capped budgets together and folds on a snapshot; only a breaker that would change is locked and folded
+again, so a quiet pass writes nothing. Spend unknown, or in another currency than the cap, is NO_DATA: the breaker holds its
+state.
 """
 
 from __future__ import annotations
@@ -10,17 +11,16 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from decimal import Decimal
 
 from sqlalchemy import Connection, Engine
 
 from control.breakers import fold
-from control.running_cost import spend
+from control.running_cost import Spend, SpendAsk, spend_many
 from core.breaker import step
 from core.breaker_values import Breaker, BreakerPolicy, CapReading, CapSignal
-from core.budgets import Budget, CapIncrease, effective_cap, share
-from core.money import ZERO, Money
-from core.scopes import Scope, parse_scope
+from core.budgets import Budget, effective_cap, share
+from core.money import Money
+from core.scopes import parse_scope
 from models.breaker_repo import ensure_breaker, list_breakers
 from models.database import transaction
 from models.decide_repo import list_budgets, list_cap_increases
@@ -29,8 +29,6 @@ from models.scope_usage import metered_since, refused_share_elsewhere, usage_cat
 log = logging.getLogger("tokenfuse.control")
 OPEN_WINDOWS = timedelta(minutes=30)
 """A quarter hour plus the grace before it closes: usage older than this is late, and late rows only alert."""
-CHUNK = 10
-"""Scopes measured in one transaction: few, so that a trip is committed and published while the rest is measured."""
 BLAST_WINDOW = timedelta(minutes=10)
 
 
@@ -42,26 +40,35 @@ class Reading:
     reason: str = ""
 
 
-SpendSource = Callable[[Connection, Budget, datetime], Reading]
+SpendSource = Callable[[Connection, Sequence[Budget], datetime], list[Reading]]
+"""Readings of these budgets, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchReport:
-    """Share of the cap by scope looked at (0 where unknown; an open breaker's scope counts as 1), breakers that changed (state
-    after), scopes whose figures could not be read with the reason, and how many scopes have a capped budget."""
+    """How many scopes have a capped budget, breakers that changed (state after), scopes that could not be read or folded with
+    the reason."""
 
-    shares: dict[str, Decimal] = field(default_factory=dict)
     scopes: int = 0
     changed: tuple[Breaker, ...] = ()
     failed: dict[str, str] = field(default_factory=dict)
 
 
-def read_spend(connection: Connection, budget: Budget, now: datetime) -> Reading:
-    """The running cost of the budget's scope in its running period, on its basis."""
-    found = spend(connection, budget.scope, budget.window(now), budget.cost_basis, now, currency=budget.amount.currency)
+def read_spends(connection: Connection, budgets: Sequence[Budget], now: datetime) -> list[Reading]:
+    """The running cost of each budget's scope in its running period, on its basis."""
+    asks = [SpendAsk(b.scope, b.window(now), b.cost_basis, b.amount.currency) for b in budgets]
+    return [_reading(budget, found) for budget, found in zip(budgets, spend_many(connection, asks, now), strict=True)]
+
+
+def _reading(budget: Budget, found: Spend) -> Reading:
     if found.amount is not None and found.amount.currency != budget.amount.currency:
         return Reading(None, f"spend is in {found.amount.currency}, the budget in {budget.amount.currency}: no exchange rate")
     return Reading(found.amount, found.reason)
+
+
+def read_spend(connection: Connection, budget: Budget, now: datetime) -> Reading:
+    """``read_spends`` for one budget."""
+    return read_spends(connection, [budget], now)[0]
 
 
 def budget_spend(connection: Connection, budget: Budget, now: datetime) -> Money | None:
@@ -70,130 +77,124 @@ def budget_spend(connection: Connection, budget: Budget, now: datetime) -> Money
 
 
 @dataclass(frozen=True, slots=True)
-class _Capped:
-    budget: Budget
-    increases: Sequence[CapIncrease]
+class _Watched:
+    """A scope with its breaker, its capped budgets and their caps now."""
+
+    breaker: Breaker
+    budgets: tuple[Budget, ...]
+    caps: tuple[Money, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    share: Decimal
-    changed: Breaker | None = None
-
-
-def watch(
-    engine: Engine,
-    now: datetime,
-    policy: BreakerPolicy,
-    source: SpendSource = read_spend,
-    pick: Callable[[Iterable[str]], Sequence[str]] = sorted,
-    on_change: Callable[[], object] = lambda: None,
-) -> WatchReport:
-    """Measure capped budgets and fold the results. One scope's failure is reported and does not stop the others.
-
-    ``pick`` chooses which scopes, and in which order; all of them unless said otherwise. ``on_change`` is called as soon as a
-    breaker's change is committed, while the rest is still to be measured.
-    """
+def watch(engine: Engine, now: datetime, policy: BreakerPolicy, source: SpendSource = read_spends) -> WatchReport:
+    """Measure capped budgets and fold the results. One scope's failure is reported and does not stop the others."""
     with transaction(engine) as connection:
-        scopes, breakers = _situation(connection, now, policy)
+        watched = _situation(connection, now, policy)
         catching_up = usage_catching_up(connection)
-    changed: list[Breaker] = []
     failed: dict[str, str] = {}
-    shares: dict[str, Decimal] = {}
-
-    def fold_all(names: Sequence[str]) -> list[Breaker]:
-        found: list[Breaker] = []
-        with transaction(engine) as connection:
-            for name in names:
-                seen = _one(connection, scopes[name], breakers[name], now, policy, source, catching_up)
-                shares[name] = seen.share
-                found += [seen.changed] if seen.changed is not None else []
-        return found
-
-    for chunk in _chunks(pick(scopes)):
-        before = len(changed)
-        try:
-            changed += fold_all(chunk)
-        except Exception:
-            log.warning("one of %d budgets could not be watched; trying each alone", len(chunk))
-            changed += _each_alone(fold_all, chunk, failed)
-        if len(changed) > before:
-            on_change()
-    return WatchReport(shares, len(scopes), tuple(changed), failed)
-
-
-def _each_alone(
-    fold_all: Callable[[Sequence[str]], list[Breaker]], names: Sequence[str], failed: dict[str, str]
-) -> list[Breaker]:
     changed: list[Breaker] = []
-    for name in names:
+    for one, readings in _measured(engine, [w for w in watched if not _settled(w.breaker, now)], now, source, failed):
+        if _quiet(one.breaker, readings, now, policy, catching_up):
+            continue
         try:
-            changed += fold_all([name])
+            with transaction(engine) as connection:
+                after = _folded(connection, one.breaker, readings, now, policy, catching_up)
         except Exception as error:
-            log.exception("budget of %s could not be watched", name)
-            failed[name] = f"{type(error).__name__}: {error}"
-    return changed
+            _failed(failed, one.breaker.scope, error)
+            continue
+        changed += [after] if after != one.breaker else []
+    return WatchReport(len(watched), tuple(changed), failed)
 
 
-def _chunks(names: Sequence[str], size: int = CHUNK) -> list[Sequence[str]]:
-    return [names[i : i + size] for i in range(0, len(names), size)]
+def _settled(breaker: Breaker, now: datetime) -> bool:
+    """Nothing measured can close an open breaker before the period's end."""
+    return breaker.phase == "open" and breaker.trip is not None and now < breaker.trip.period_end
 
 
-def _situation(
-    connection: Connection, now: datetime, policy: BreakerPolicy
-) -> tuple[dict[str, list[_Capped]], dict[str, Breaker]]:
+def _situation(connection: Connection, now: datetime, policy: BreakerPolicy) -> list[_Watched]:
     increases = list_cap_increases(connection, now)
-    scopes: dict[str, list[_Capped]] = {}
+    scopes: dict[str, list[tuple[Budget, Money]]] = {}
     for stored in list_budgets(connection):
         budget, name = stored.budget, str(stored.budget.scope)
-        if budget.cap is not None:
-            mine = [i.increase for i in increases if (i.scope, i.period) == (name, budget.period)]
-            scopes.setdefault(name, []).append(_Capped(budget, mine))
+        mine = [i.increase for i in increases if (i.scope, i.period) == (name, budget.period)]
+        cap = effective_cap(budget.cap, mine, now)
+        if cap is not None:
+            scopes.setdefault(name, []).append((budget, cap))
     breakers = {b.scope: b for b in list_breakers(connection)}
     missing = [name for name in scopes if name not in breakers]
     for name in missing:
         ensure_breaker(connection, name, now, now + policy.quiet_start)
     if missing:
         breakers = {b.scope: b for b in list_breakers(connection)}
-    return scopes, breakers
+    return [_Watched(breakers[name], *zip(*capped, strict=True)) for name, capped in sorted(scopes.items())]
 
 
-def _one(
-    connection: Connection, capped: Sequence[_Capped], breaker: Breaker, now: datetime, policy: BreakerPolicy,
-    source: SpendSource, catching_up: bool,
-) -> _Seen:  # fmt: skip
-    if breaker.phase == "open" and breaker.trip is not None and now < breaker.trip.period_end:
-        return _Seen(Decimal(1))  # nothing measured can close it before the period's end
-    readings = tuple(_reading(connection, c, now, source) for c in capped)
-    signal = _signal(connection, parse_scope(breaker.scope), breaker, readings, now, policy, catching_up)
-    used = max(_shares(readings), default=ZERO)
-    after, _ = step(policy, breaker, signal, now)
-    if after == breaker:
-        return _Seen(used)
-    folded = fold(connection, breaker.id, signal, now, policy)
-    return _Seen(used, folded if folded != breaker else None)
+def _measured(
+    engine: Engine, watched: Sequence[_Watched], now: datetime, source: SpendSource, failed: dict[str, str]
+) -> list[tuple[_Watched, tuple[CapReading, ...]]]:
+    """All of them together; if that fails each by itself, so that one scope's trouble stays its own."""
+    if not watched:
+        return []
+    try:
+        return _together(engine, watched, now, source)
+    except Exception as error:
+        if len(watched) == 1:
+            _failed(failed, watched[0].breaker.scope, error)
+            return []
+    log.warning("one of %d budgets could not be measured; trying each alone", len(watched))
+    return [found for one in watched for found in _measured(engine, [one], now, source, failed)]
 
 
-def _shares(readings: Iterable[CapReading]) -> list[Decimal]:
-    return [used for r in readings if (used := share(r.spend, r.cap).value) is not None]
+def _together(
+    engine: Engine, watched: Sequence[_Watched], now: datetime, source: SpendSource
+) -> list[tuple[_Watched, tuple[CapReading, ...]]]:
+    with transaction(engine) as connection:
+        spends = iter(source(connection, [budget for one in watched for budget in one.budgets], now))
+    found: list[tuple[_Watched, tuple[CapReading, ...]]] = []
+    for one in watched:
+        capped = zip(one.budgets, one.caps, strict=True)
+        readings = tuple(_cap_reading(budget, cap, next(spends), now) for budget, cap in capped)
+        found.append((one, readings))
+    return found
 
 
-def _reading(connection: Connection, capped: _Capped, now: datetime, source: SpendSource) -> CapReading:
-    budget = capped.budget
-    cap = effective_cap(budget.cap, capped.increases, now)
-    assert cap is not None
-    found = source(connection, budget, now)
+def _cap_reading(budget: Budget, cap: Money, found: Reading, now: datetime) -> CapReading:
     return CapReading(budget.period, budget.window(now).end, found.spend, cap, found.reason)
 
 
+def _failed(failed: dict[str, str], scope: str, error: Exception) -> None:
+    log.error("budget of %s could not be watched", scope, exc_info=error)
+    failed[scope] = f"{type(error).__name__}: {error}"
+
+
+def _quiet(breaker: Breaker, readings: tuple[CapReading, ...], now: datetime, policy: BreakerPolicy, catching_up: bool) -> bool:
+    """Whether nothing would change, as far as that can be told without asking the database."""
+    if _about_to_trip(breaker, readings, policy):
+        return False
+    return step(policy, breaker, CapSignal(readings, False, catching_up), now)[0] == breaker
+
+
+def _folded(
+    connection: Connection, breaker: Breaker, readings: tuple[CapReading, ...], now: datetime, policy: BreakerPolicy,
+    catching_up: bool,
+) -> Breaker:  # fmt: skip
+    signal = _signal(connection, breaker, readings, now, policy, catching_up)
+    after, _ = step(policy, breaker, signal, now)
+    return breaker if after == breaker else fold(connection, breaker.id, signal, now, policy)
+
+
+def _about_to_trip(breaker: Breaker, readings: Iterable[CapReading], policy: BreakerPolicy) -> bool:
+    used = [share(r.spend, r.cap).value for r in readings]
+    return breaker.phase != "open" and any(u is not None and u >= policy.trip_share for u in used)
+
+
 def _signal(
-    connection: Connection, scope: Scope, breaker: Breaker, readings: tuple[CapReading, ...], now: datetime,
-    policy: BreakerPolicy, catching_up: bool,
+    connection: Connection, breaker: Breaker, readings: tuple[CapReading, ...], now: datetime, policy: BreakerPolicy,
+    catching_up: bool,
 ) -> CapSignal:  # fmt: skip
     """The two questions that cost a scan are asked only of a scope about to trip."""
-    about_to_trip = breaker.phase != "open" and any(used >= policy.trip_share for used in _shares(readings))
-    if not about_to_trip:
+    if not _about_to_trip(breaker, readings, policy):
         return CapSignal(readings, False, catching_up)
+    scope = parse_scope(breaker.scope)
     metered = metered_since(connection, scope, now - OPEN_WINDOWS)
     refused = refused_share_elsewhere(connection, scope, now - BLAST_WINDOW) if breaker.enforced else None
     return CapSignal(readings, metered, catching_up, refused)

@@ -14,18 +14,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
 from sqlalchemy import Engine
 
-from control.budget_watch import WatchReport, read_spend, watch
+from control.budget_watch import WatchReport, watch
 from control.ledger_close import CloseSettings, close_due
 from control.notify.webhook import WebhookEffector, WebhookSettings
 from control.outbox import drain
 from control.policy_publish import POLICY_TTL, publish
-from control.watch_order import WatchOrder
 from core.breaker_values import Breaker, BreakerPolicy
 from core.errors import TokenfuseError
 from core.ports import Effector
@@ -62,23 +60,20 @@ class ControlSettings:
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """One pass of the deciding lane over the hot or over some of the cold scopes."""
+    """One pass of the deciding lane."""
 
     watched: WatchReport
     published: PublishedPolicy | None
     duration_ms: int
 
 
-def decide(engine: Engine, settings: ControlSettings, order: WatchOrder, *, cold: bool = False) -> PassReport:
-    """Measure budgets (those near their cap, or the next few of the others), fold breakers, publish what changed."""
+def decide(engine: Engine, settings: ControlSettings) -> PassReport:
+    """Measure budgets, fold breakers, publish what changed."""
     started, now = time.monotonic_ns(), settings.now()
-    pick = partial(order.cold, now=now) if cold else order.hot
-    early = partial(_guarded, "publishing", _publish, engine, settings)
-    watched = _guarded("watching budgets", watch, engine, now, settings.policy, read_spend, pick, early) or WatchReport()
-    order.note(watched, now)
+    watched = _guarded("watching budgets", watch, engine, now, settings.policy) or WatchReport()
     for breaker in watched.changed:
         log.warning("breaker %s of %s is %s (epoch %d): %s", *_told(breaker))
-    published = None if cold else _publish(engine, settings)
+    published = _publish(engine, settings)
     return PassReport(watched, published, (time.monotonic_ns() - started) // 1_000_000)
 
 
@@ -126,28 +121,14 @@ def _as_runner(engine: Engine, settings: ControlSettings, stop: threading.Event,
         for channel in CHANNELS:
             connection.execute(f"LISTEN {channel}")
         lanes.start()
-        beaten, order = settings.now() - HEARTBEAT, WatchOrder()
+        beaten = settings.now() - HEARTBEAT
         while not stop.is_set():
-            report = _guarded("deciding", decide, engine, settings, order)
+            report = _guarded("deciding", decide, engine, settings)
             if settings.now() >= beaten + HEARTBEAT:
                 beaten = settings.now()
                 _guarded("heartbeat", _beat, engine, settings, report)
-            _rest(connection, engine, settings, order, stop, lanes)
-
-
-def _rest(
-    connection: psycopg.Connection[Any], engine: Engine, settings: ControlSettings, order: WatchOrder, stop: threading.Event,
-    lanes: _Lanes,
-) -> None:  # fmt: skip
-    """Until the next notification or tick: look at the cold scopes that are due, ten at a time so that nothing waits for them."""
-    lanes.wake.set()
-    until = time.monotonic() + settings.tick_s
-    while not stop.is_set():
-        report: PassReport | None = _guarded("deciding", decide, engine, settings, order, cold=True)
-        busy = report is not None and bool(report.watched.shares)
-        left_s = until - time.monotonic()
-        if _notified(connection, 0 if busy else max(left_s, 0)) or left_s <= 0 or not busy:
-            return
+            lanes.wake.set()
+            _await_notification(connection, settings.tick_s)
 
 
 def _sole_runner(connection: psycopg.Connection[Any]) -> bool:
@@ -155,15 +136,15 @@ def _sole_runner(connection: psycopg.Connection[Any]) -> bool:
     return bool(row and row[0])
 
 
-def _notified(connection: psycopg.Connection[Any], timeout_s: float) -> bool:
-    """Whether a notification came within the time; what queued up meanwhile is one wake-up."""
-    first = list(connection.notifies(timeout=timeout_s, stop_after=1))
-    return bool(first + list(connection.notifies(timeout=0)))
+def _await_notification(connection: psycopg.Connection[Any], timeout_s: float) -> None:
+    """What queued up meanwhile is one wake-up."""
+    list(connection.notifies(timeout=timeout_s, stop_after=1))
+    list(connection.notifies(timeout=0))
 
 
-def _guarded(step: str, act: Callable[..., T], *args: Any, **more: Any) -> T | None:
+def _guarded(step: str, act: Callable[..., T], *args: Any) -> T | None:
     try:
-        return act(*args, **more)
+        return act(*args)
     except Exception:
         log.exception("%s failed; the next round tries again", step)
         return None

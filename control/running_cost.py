@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal
@@ -11,24 +11,25 @@ from typing import Literal
 from sqlalchemy import Connection
 
 from core.allocate import Work, choose_weights
-from core.capacity import capacity_cost
+from core.capacity import Capacity, NodeService, capacity_cost
 from core.money import ZERO, Money
-from core.rates import BASIS_ORDER, ChargeBasis
+from core.rates import BASIS_ORDER, ChargeBasis, Rate
 from core.running import RunningUnits, first_units, with_capacity
 from core.scopes import Scope, parse_scope
 from core.unit_cost import CostBasis
 from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window
+from models.closed_spend import closed_sums, unpriced_windows
 from models.ledger_inputs import read_inputs
 from models.rates_repo import read_rates, read_services, services_on_nodes_of
 from models.running_repo import (
     OpenWork,
-    closed_sums,
+    Place,
     freeze_units,
     last_units,
+    open_places,
     open_since,
     open_work,
-    unpriced_windows,
     work_so_far,
 )
 
@@ -47,6 +48,32 @@ class Spend:
     state: Literal["estimate", "provisional"] = "provisional"
 
 
+@dataclass(frozen=True, slots=True)
+class SpendAsk:
+    """What ``scope`` has spent in the quarter hours that start in ``window``. ``currency`` names a spend of nothing."""
+
+    scope: Scope
+    window: Window
+    basis: CostBasis
+    currency: str = "USD"
+
+    @property
+    def by_the_clock(self) -> bool:
+        """Whether open time costs its whole capacity, used or not, rather than the work done in it."""
+        return self.basis == "allocation" and self.scope.kind in ("deployment", "platform")
+
+
+@dataclass(slots=True)
+class _Running:
+    """The open part of one ask: cost by currency, and what is missing from it."""
+
+    sums: dict[str, Decimal] = field(default_factory=dict)
+    lacking: list[str] = field(default_factory=list)
+
+    def add(self, currency: str, amount: Decimal) -> None:
+        self.sums[currency] = self.sums.get(currency, ZERO) + amount
+
+
 def spend(
     connection: Connection,
     scope: str | Scope,
@@ -57,20 +84,31 @@ def spend(
     currency: str = "USD",
     bases: tuple[ChargeBasis, ...] = BASIS_ORDER,
 ) -> Spend:
-    """Spend of a scope in the quarter hours that start in ``window``, up to ``now``. ``currency`` names a spend of nothing.
+    """``spend_many`` for one scope, given as text or parsed."""
+    parsed = parse_scope(scope) if isinstance(scope, str) else scope
+    return spend_many(connection, [SpendAsk(parsed, window, basis, currency)], now, bases=bases)[0]
+
+
+def spend_many(
+    connection: Connection, asks: Sequence[SpendAsk], now: datetime, *, bases: tuple[ChargeBasis, ...] = BASIS_ORDER
+) -> list[Spend]:
+    """Spend of each ask up to ``now``, in their order, by a number of statements that does not grow with them.
 
     Usage basis: the scope's work at unit rates; of a deployment or the platform also closed unattributed work. Allocation
     basis: a deployment's or the platform's whole capacity, a tenant's share of it with idle time borne in proportion.
     Freezes the unit rates of an open quarter hour at its first need (one small insert); the caller owns the transaction.
     """
-    parsed = parse_scope(scope) if isinstance(scope, str) else scope
-    closed = closed_sums(connection, parsed, window, basis)
-    missing = [f"{n} closed quarter hours of {d}: {why}" for d, n, why in unpriced_windows(connection, parsed, window)]
-    if basis == "allocation" and parsed.kind in ("deployment", "platform"):
-        running, lacking = _open_capacity(connection, parsed, window, now, bases)
-    else:
-        running, lacking = _open_usage(connection, parsed, window, basis, now, bases)
-    return _sum_up(closed, running, [*missing, *lacking], currency)
+    pairs = [(ask.scope, ask.window) for ask in asks]
+    closed, unpriced = closed_sums(connection, pairs), unpriced_windows(connection, pairs)
+    by_clock = iter(_open_capacity(connection, [ask for ask in asks if ask.by_the_clock], now, bases))
+    by_work = iter(_open_usage(connection, [ask for ask in asks if not ask.by_the_clock], now, bases))
+    found: list[Spend] = []
+    for ask, sums, gaps in zip(asks, closed, unpriced, strict=True):
+        running = next(by_clock if ask.by_the_clock else by_work)
+        known = {c: s.allocated if ask.basis == "allocation" else s.usage for c, s in sums.items()}
+        missing = [f"{n} closed quarter hours of {d}: {why}" for d, n, why in gaps]
+        found.append(_sum_up(known, running.sums, [*missing, *running.lacking], ask.currency))
+    return found
 
 
 def _sum_up(closed: dict[str, Decimal], running: dict[str, Decimal], missing: Sequence[str], currency: str) -> Spend:
@@ -88,55 +126,85 @@ def _sum_up(closed: dict[str, Decimal], running: dict[str, Decimal], missing: Se
 
 
 def _open_usage(
-    connection: Connection, scope: Scope, window: Window, basis: CostBasis, now: datetime, bases: tuple[ChargeBasis, ...]
-) -> tuple[dict[str, Decimal], list[str]]:
-    rows = open_work(connection, scope, window, now)
-    lacking: dict[Deployment, str] = {}
-    for row in rows:
-        if row.units is None:
-            reason = freeze(connection, row.deployment, row.start, now, bases)
-            if reason:
-                lacking[row.deployment] = reason
-    if any(row.units is None for row in rows):
-        rows = open_work(connection, scope, window, now)
-    sums: dict[str, Decimal] = {}
-    for row in rows:
-        if row.units is not None:
-            sums[row.units.currency] = sums.get(row.units.currency, ZERO) + _running(row, row.units, basis, now)
-    return sums, [f"open work of {d}: {why}" for d, why in sorted(lacking.items())]
+    connection: Connection, asks: Sequence[SpendAsk], now: datetime, bases: tuple[ChargeBasis, ...]
+) -> list[_Running]:
+    """The work of each ask in open quarter hours at their unit rates."""
+    if not asks:
+        return []
+    whole = _around(ask.window for ask in asks)
+    units = open_places(connection, whole, now)
+    scopes = list(dict.fromkeys(ask.scope for ask in asks))
+    by_scope: dict[Scope, list[OpenWork]] = {scope: [] for scope in scopes}
+    for row in sorted(open_work(connection, scopes, units), key=lambda row: row.place):
+        by_scope[scopes[row.n]].append(row)
+    rows = [[row for row in by_scope[ask.scope] if ask.window.contains(row.place[1])] for ask in asks]
+    needed = sorted({row.place for mine in rows for row in mine if units[row.place] is None})
+    lacking = freeze(connection, needed, bases)
+    if len(lacking) < len(needed):
+        units |= open_places(connection, whole, now)
+    return [_priced(ask.basis, mine, units, lacking, now) for ask, mine in zip(asks, rows, strict=True)]
 
 
-def _running(row: OpenWork, units: RunningUnits, basis: CostBasis, now: datetime) -> Decimal:
+def _priced(
+    basis: CostBasis, rows: Sequence[OpenWork], units: Mapping[Place, RunningUnits | None], lacking: Mapping[Place, str],
+    now: datetime,
+) -> _Running:  # fmt: skip
+    running = _Running()
+    unpriced: dict[Deployment, str] = {}
+    for row in rows:
+        at = units[row.place]
+        if at is not None:
+            running.add(at.currency, _cost(row, at, basis, now))
+        elif row.place in lacking:
+            unpriced[row.place[0]] = lacking[row.place]
+    running.lacking = [f"open work of {d}: {why}" for d, why in unpriced.items()]
+    return running
+
+
+def _cost(row: OpenWork, units: RunningUnits, basis: CostBasis, now: datetime) -> Decimal:
     if basis == "usage":
         return units.usage(row.work)
-    return units.allocated(row.work, (now - row.start) // timedelta(microseconds=1))
+    return units.allocated(row.work, (now - row.place[1]) // timedelta(microseconds=1))
 
 
-def freeze(
-    connection: Connection, deployment: Deployment, start: datetime, now: datetime, bases: tuple[ChargeBasis, ...] = BASIS_ORDER
-) -> str:
-    """Fix the unit rates of an open quarter hour; returns '' or why there are none.
+def _around(windows: Iterable[Window]) -> Window:
+    all_of_them = list(windows)
+    return Window(min(w.start for w in all_of_them), max(w.end for w in all_of_them))
+
+
+def freeze(connection: Connection, places: Sequence[Place], bases: tuple[ChargeBasis, ...] = BASIS_ORDER) -> dict[Place, str]:
+    """Fix the unit rates of open quarter hours; returns those for which there are none, and why.
 
     In order: those of the deployment's last closed quarter hour that did work; the engines' busy time of the last 24 h at the
     rate card, over the work done in it; the same with the time requests took; the rate card at an assumed throughput.
     """
-    window = Window(start, start + QUARTER_HOUR)
-    rates, services = read_rates(connection, window), read_services(connection, window)
-    capacity = capacity_cost(deployment, window, services_on_nodes_of(deployment, services), rates, bases=bases)
-    units = last_units(connection, deployment, start)
-    if units is None or (capacity.amount is not None and capacity.currency != units.currency):
-        if capacity.amount is None:
-            return capacity.reason
-        gpus = sum(c.service.gpu_count for c in capacity.services)
-        units = _first(connection, deployment, window, now, capacity.currency, capacity.amount, len(capacity.services), gpus)
-    freeze_units(connection, deployment, start, with_capacity(units, capacity.amount))
-    return ""
+    if not places:
+        return {}
+    whole = _around(_quarter_of(place) for place in places)
+    rates, services = read_rates(connection, whole), read_services(connection, whole)
+    last = last_units(connection, places)
+    lacking: dict[Place, str] = {}
+    frozen: dict[Place, RunningUnits] = {}
+    for place in places:
+        deployment, window = place[0], _quarter_of(place)
+        capacity = capacity_cost(deployment, window, services_on_nodes_of(deployment, services), rates, bases=bases)
+        units = last.get(place)
+        if units is None or (capacity.amount is not None and capacity.currency != units.currency):
+            if capacity.amount is None:
+                lacking[place] = capacity.reason
+                continue
+            units = _first(connection, deployment, window, capacity, capacity.amount)
+        frozen[place] = with_capacity(units, capacity.amount)
+    freeze_units(connection, frozen)
+    return lacking
 
 
-def _first(
-    connection: Connection, deployment: Deployment, window: Window, now: datetime, currency: str, capacity: Decimal,
-    targets: int, gpus: int,
-) -> RunningUnits:  # fmt: skip
+def _quarter_of(place: Place) -> Window:
+    return Window(place[1], place[1] + QUARTER_HOUR)
+
+
+def _first(connection: Connection, deployment: Deployment, window: Window, capacity: Capacity, amount: Decimal) -> RunningUnits:
+    targets, gpus = len(capacity.services), sum(c.service.gpu_count for c in capacity.services)
     seen = Window(window.end - LOOKBACK, window.end)
     inputs = read_inputs(connection, deployment, seen, (), ())
     weights = choose_weights(None, inputs.periods)
@@ -144,34 +212,51 @@ def _first(
     if inputs.engine is not None and busy_us and (inputs.engine.prompt or inputs.engine.generation):
         engine = inputs.engine
         work = Work(0, engine.prompt - engine.prompt_cached, engine.prompt_cached, engine.generation)
-        return first_units(
-            currency, capacity, targets, gpus, weights, busy_us, work, f"engine busy time x rate card ({weights.source})"
-        )
+        source = f"engine busy time x rate card ({weights.source})"
+        return first_units(capacity.currency, amount, targets, gpus, weights, busy_us, work, source)
     so_far = work_so_far(connection, deployment, seen)
     source = f"time requests took x rate card ({weights.source})"
-    return first_units(currency, capacity, targets, gpus, weights, so_far.busy_us, so_far.work, source)
+    return first_units(capacity.currency, amount, targets, gpus, weights, so_far.busy_us, so_far.work, source)
 
 
 def _open_capacity(
-    connection: Connection, scope: Scope, window: Window, now: datetime, bases: tuple[ChargeBasis, ...]
-) -> tuple[dict[str, Decimal], list[str]]:
+    connection: Connection, asks: Sequence[SpendAsk], now: datetime, bases: tuple[ChargeBasis, ...]
+) -> list[_Running]:
     """Capacity cost of the time between a deployment's last closed quarter hour and now."""
-    sums: dict[str, Decimal] = {}
-    lacking: list[str] = []
-    end = min(now, window.end)
-    spans = {d: Window(start, end) for d, s in open_since(connection).items() if (start := max(s, window.start)) < end}
-    own = {d: span for d, span in spans.items() if scope.kind == "platform" or d == scope.deployment}
-    if not own:
-        return sums, lacking
-    whole = Window(min(span.start for span in own.values()), end)
+    since = open_since(connection) if asks else {}
+    spans = [_own_spans(ask, since, now) for ask in asks]
+    every = [span for own in spans for span in own.values()]
+    if not every:
+        return [_Running() for _ in asks]
+    whole = _around(every)
     rates, services = read_rates(connection, whole), read_services(connection, whole)
-    for deployment, span in own.items():
-        near = [s for s in services_on_nodes_of(deployment, services) if s.within(span)]
-        if not any(s.deployment == deployment for s in near):
-            continue
-        capacity = capacity_cost(deployment, span, near, rates, bases=bases)
-        if capacity.amount is None:
-            lacking.append(f"open capacity of {deployment}: {capacity.reason}")
-        else:
-            sums[capacity.currency] = sums.get(capacity.currency, ZERO) + capacity.amount
-    return sums, lacking
+    costs: dict[tuple[Deployment, Window], Capacity | None] = {}
+    found: list[_Running] = []
+    for own in spans:
+        running = _Running()
+        for deployment, span in own.items():
+            if (deployment, span) not in costs:
+                costs[deployment, span] = _capacity(deployment, span, services, rates, bases)
+            capacity = costs[deployment, span]
+            if capacity is not None and capacity.amount is not None:
+                running.add(capacity.currency, capacity.amount)
+            elif capacity is not None:
+                running.lacking.append(f"open capacity of {deployment}: {capacity.reason}")
+        found.append(running)
+    return found
+
+
+def _own_spans(ask: SpendAsk, since: Mapping[Deployment, datetime], now: datetime) -> dict[Deployment, Window]:
+    end = min(now, ask.window.end)
+    starts = {d: max(s, ask.window.start) for d, s in since.items() if ask.scope.kind == "platform" or d == ask.scope.deployment}
+    return {d: Window(start, end) for d, start in starts.items() if start < end}
+
+
+def _capacity(
+    deployment: Deployment, span: Window, services: Sequence[NodeService], rates: Sequence[Rate], bases: tuple[ChargeBasis, ...]
+) -> Capacity | None:
+    """None when the deployment holds no GPUs in the span."""
+    near = [s for s in services_on_nodes_of(deployment, services) if s.within(span)]
+    if not any(s.deployment == deployment for s in near):
+        return None
+    return capacity_cost(deployment, span, near, rates, bases=bases)

@@ -1,12 +1,11 @@
-"""Fast reads for spend between closes, on every loader commit: closed sums by scope, open work, frozen unit rates."""
+"""Fast reads for spend between closes, on every loader commit: open work, frozen unit rates."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -14,20 +13,21 @@ from sqlalchemy import Connection, text
 from core.allocate import Work
 from core.running import RunningUnits, units_from_text
 from core.scopes import Scope
-from core.unit_cost import CostBasis
 from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window, floor_time
+from models.asked_scopes import asked_scopes
 
-DAY = timedelta(days=1)
+Place = tuple[Deployment, datetime]
+"""A deployment and the start of one of its quarter hours."""
 RECENT = timedelta(minutes=45)
 """Quarter hours this young are looked at even if nothing marked them."""
 
 _OPEN = text("""
     WITH marked AS (
-        SELECT cluster, namespace, model_id, window_start FROM dirty_window WHERE window_start >= :start AND window_start < :end
+        SELECT cluster, namespace, model_id, window_start FROM dirty_window WHERE window_start >= :since AND window_start < :until
         UNION
         SELECT s.cluster, s.namespace, s.model_id, q FROM node_service s,
-            generate_series(greatest(:recent, :start), least(:now, :end) - interval '1 microsecond', interval '15 minutes') q
+            generate_series(greatest(:recent, :since), least(:now, :until) - interval '1 microsecond', interval '15 minutes') q
     )
     SELECT m.cluster, m.namespace, m.model_id, m.window_start, r.currency, r.source, r.units
     FROM marked m LEFT JOIN running_rate r USING (cluster, namespace, model_id, window_start)
@@ -37,39 +37,25 @@ _OPEN = text("""
     )
 """)
 _WORK = """
-    SELECT cluster, namespace, model_id, date_bin('15 minutes', minute, TIMESTAMPTZ 'epoch') AS window_start,
-           sum(requests) AS requests, sum(input_uncached + input_cache_write_5m + input_cache_write_1h) AS input_uncached,
-           sum(input_cache_read) AS input_cached, sum(output) AS output, sum(kv_work_x2) AS kv_work_x2
-    FROM usage_minute u WHERE minute >= :start AND minute < :end AND {scope}
-    GROUP BY 1, 2, 3, 4
-"""
-_CLOSED = """
-    SELECT currency, sum(amount) AS amount FROM (
-        SELECT x.currency, x.{column} AS amount FROM ledger_day x
-        WHERE x.day >= :first_day AND x.day < :after_day AND {kinds} AND {scope}
-        UNION ALL
-        SELECT w.currency, x.{column} FROM ledger_line x
-        JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version)
-        JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version)
-        WHERE ({edges}) AND {kinds} AND {scope}
-    ) parts GROUP BY currency ORDER BY currency
-"""
-_UNPRICED = """
-    SELECT x.cluster, x.namespace, x.model_id, count(*) AS windows, min(x.detail ->> 'reason') AS reason
-    FROM ledger_window x JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version)
-    WHERE x.capacity_cost IS NULL AND x.window_start >= :start AND x.window_start < :end
-        AND x.gateway_input_tokens + x.gateway_output_tokens > 0 AND EXISTS (
-            SELECT 1 FROM usage_minute u WHERE u.minute >= x.window_start AND u.minute < x.window_start + interval '15 minutes'
-                AND (u.cluster, u.namespace, u.model_id) = (x.cluster, x.namespace, x.model_id) AND {scope}
-        )
-    GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    SELECT a.n, u.cluster, u.namespace, u.model_id, date_bin('15 minutes', u.minute, TIMESTAMPTZ 'epoch') AS window_start,
+           sum(u.requests) AS requests, sum(u.input_uncached + u.input_cache_write_5m + u.input_cache_write_1h) AS input_uncached,
+           sum(u.input_cache_read) AS input_cached, sum(u.output) AS output, sum(u.kv_work_x2) AS kv_work_x2
+    FROM unnest(CAST(:since AS timestamptz[]), CAST(:until AS timestamptz[])) AS span(since, until), {asked}
+    JOIN usage_minute u ON {holds}
+    WHERE u.minute >= :first AND u.minute < :last AND u.minute >= span.since AND u.minute < span.until
+    GROUP BY 1, 2, 3, 4, 5
 """
 _LAST_UNITS = text("""
-    SELECT w.window_start, w.currency, w.weight_source, w.detail -> 'running' AS units
-    FROM ledger_head h JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version)
-    WHERE h.cluster = :cluster AND h.namespace = :namespace AND h.model_id = :model_id AND h.window_start < :start
-        AND jsonb_typeof(w.detail -> 'running') = 'object'
-    ORDER BY h.window_start DESC LIMIT 1
+    SELECT p.cluster, p.namespace, p.model_id, p.start, l.window_start, l.currency, l.weight_source, l.units
+    FROM unnest(CAST(:cluster AS text[]), CAST(:namespace AS text[]), CAST(:model_id AS text[]), CAST(:start AS timestamptz[]))
+        AS p(cluster, namespace, model_id, start)
+    JOIN LATERAL (
+        SELECT w.window_start, w.currency, w.weight_source, w.detail -> 'running' AS units
+        FROM ledger_head h JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version)
+        WHERE h.cluster = p.cluster AND h.namespace = p.namespace AND h.model_id = p.model_id AND h.window_start < p.start
+            AND jsonb_typeof(w.detail -> 'running') = 'object'
+        ORDER BY h.window_start DESC LIMIT 1
+    ) l ON TRUE
 """)
 _FREEZE = text("""
     INSERT INTO running_rate (cluster, namespace, model_id, window_start, currency, source, units)
@@ -101,12 +87,11 @@ _OPEN_SINCE = text("""
 
 @dataclass(frozen=True, slots=True)
 class OpenWork:
-    """What a scope did in one open quarter hour of one deployment, and the unit rates frozen for it (None: not yet)."""
+    """What the scope at place ``n`` of those asked for did in one open quarter hour of one deployment."""
 
-    deployment: Deployment
-    start: datetime
+    n: int
+    place: Place
     work: Work
-    units: RunningUnits | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +102,27 @@ class WorkSoFar:
     busy_us: int
 
 
-def open_work(connection: Connection, scope: Scope, window: Window, now: datetime) -> list[OpenWork]:
-    """The scope's work in quarter hours that start in ``window`` and that no close has priced yet."""
+def open_places(connection: Connection, window: Window, now: datetime) -> dict[Place, RunningUnits | None]:
+    """The quarter hours of ``window`` that no close has priced yet, with the unit rates frozen for them (None: not yet)."""
     recent = floor_time(now, QUARTER_HOUR) - RECENT
-    bound = {"start": window.start, "end": window.end, "recent": recent, "now": now}
-    opened = {(r.cluster, r.namespace, r.model_id, r.window_start): r for r in connection.execute(_OPEN, bound)}
-    condition, values = _scope(scope, "u")
-    query, found = text(_WORK.format(scope=condition)), []
-    for start, end in _ranges({key[3] for key in opened}):
-        for r in connection.execute(query, {"start": start, "end": end, **values}):
-            place = opened.get((r.cluster, r.namespace, r.model_id, r.window_start))
-            if place is not None:
-                found.append(OpenWork(Deployment(r.cluster, r.namespace, r.model_id), r.window_start, _work(r), _units(place)))
-    return found
+    bound = {"since": floor_time(window.start, QUARTER_HOUR), "until": window.end, "recent": recent, "now": now}
+    return {(Deployment(r.cluster, r.namespace, r.model_id), r.window_start): _units(r) for r in connection.execute(_OPEN, bound)}
+
+
+def open_work(connection: Connection, scopes: Sequence[Scope], places: Collection[Place]) -> list[OpenWork]:
+    """The work of each scope in each of these quarter hours; nothing for none."""
+    spans = _ranges({start for _, start in places})
+    if not spans or not scopes:
+        return []
+    values: dict[str, Any] = {"first": spans[0][0], "last": spans[-1][1]}
+    values |= {"since": [since for since, _ in spans], "until": [until for _, until in spans]}
+    parts: list[str] = []
+    for asked in asked_scopes(scopes, {"n": ("integer", range(len(scopes)))}):
+        parts.append(_WORK.format(asked=asked.relation, holds=asked.holds("u")))
+        values |= asked.values
+    rows = connection.execute(text(" UNION ALL ".join(parts)), values)
+    found = (OpenWork(r.n, (Deployment(r.cluster, r.namespace, r.model_id), r.window_start), _work(r)) for r in rows)
+    return [row for row in found if row.place in places]
 
 
 def _ranges(starts: set[datetime]) -> list[tuple[datetime, datetime]]:
@@ -147,42 +140,27 @@ def _units(row: Any) -> RunningUnits | None:
     return None if row.units is None else units_from_text(row.units, row.currency, row.source)
 
 
-def closed_sums(connection: Connection, scope: Scope, window: Window, basis: CostBasis) -> dict[str, Decimal]:
-    """The scope's closed cost per currency in the quarter hours that start in ``window``: whole UTC days from the day sums, the
-    rest from the lines. Usage basis: a tenant's served and wasted work, of a deployment or the platform also unattributed."""
-    condition, values = _scope(scope, "x")
-    first, after = floor_time(window.start + DAY - timedelta(microseconds=1), DAY), floor_time(window.end, DAY)
-    edges = "(x.window_start >= :start AND x.window_start < :end)"
-    if first < after:
-        edges = "(x.window_start >= :start AND x.window_start < :first_day)"
-        edges += " OR (x.window_start >= :after_day AND x.window_start < :end)"
-    bound = {"start": window.start, "end": window.end, "first_day": first, "after_day": max(first, after), **values}
-    query = _CLOSED.format(
-        column="allocated" if basis == "allocation" else "cost", kinds=_kinds(scope, basis), scope=condition, edges=edges
-    )
-    return {row.currency: row.amount for row in connection.execute(text(query), bound)}
+def last_units(connection: Connection, places: Sequence[Place]) -> dict[Place, RunningUnits]:
+    """For each place the unit rates of its deployment's last closed quarter hour before it that did any work, if there is one."""
+    keys = [{**_key(deployment), "start": start} for deployment, start in places]
+    columns = {name: [key[name] for key in keys] for name in ("cluster", "namespace", "model_id", "start")}
+    found: dict[Place, RunningUnits] = {}
+    for row in connection.execute(_LAST_UNITS, columns):
+        source = f"unit rates of the quarter hour {row.window_start.isoformat()} ({row.weight_source})"
+        place = Deployment(row.cluster, row.namespace, row.model_id), row.start
+        found[place] = units_from_text(row.units, row.currency, source)
+    return found
 
 
-def unpriced_windows(connection: Connection, scope: Scope, window: Window) -> list[tuple[Deployment, int, str]]:
-    """Deployments in which the scope has closed quarter hours with tokens and no price: how many, and why."""
-    condition, values = _scope(scope, "u")
-    rows = connection.execute(text(_UNPRICED.format(scope=condition)), {"start": window.start, "end": window.end, **values})
-    return [(Deployment(r.cluster, r.namespace, r.model_id), r.windows, r.reason) for r in rows]
-
-
-def last_units(connection: Connection, deployment: Deployment, before: datetime) -> RunningUnits | None:
-    """Unit rates of the deployment's last closed quarter hour that did any work."""
-    row = connection.execute(_LAST_UNITS, {**_key(deployment), "start": before}).first()
-    if row is None:
-        return None
-    source = f"unit rates of the quarter hour {row.window_start.isoformat()} ({row.weight_source})"
-    return units_from_text(row.units, row.currency, source)
-
-
-def freeze_units(connection: Connection, deployment: Deployment, start: datetime, units: RunningUnits) -> None:
-    """Keep the unit rates of an open quarter hour; the first to come wins."""
-    values = {"start": start, "currency": units.currency, "source": units.source, "units": json.dumps(units.as_text())}
-    connection.execute(_FREEZE, {**_key(deployment), **values})
+def freeze_units(connection: Connection, frozen: Mapping[Place, RunningUnits]) -> None:
+    """Keep the unit rates of open quarter hours; the first to come wins. In the places' order, so that two never wait for each
+    other."""
+    rows = [
+        {**_key(deployment), "start": start, "currency": u.currency, "source": u.source, "units": json.dumps(u.as_text())}
+        for (deployment, start), u in sorted(frozen.items(), key=lambda item: item[0])
+    ]
+    if rows:
+        connection.execute(_FREEZE, rows)
 
 
 def frozen_units(connection: Connection, deployment: Deployment, start: datetime) -> RunningUnits | None:
@@ -200,25 +178,6 @@ def work_so_far(connection: Connection, deployment: Deployment, window: Window) 
 def open_since(connection: Connection) -> dict[Deployment, datetime]:
     """Per deployment of the GPU inventory, where its closed quarter hours end (else when it came into service)."""
     return {Deployment(r.cluster, r.namespace, r.model_id): r.since for r in connection.execute(_OPEN_SINCE)}
-
-
-def _kinds(scope: Scope, basis: CostBasis) -> str:
-    if basis == "allocation":
-        return "TRUE"
-    own = ("served", "wasted", "unattributed") if scope.kind in ("deployment", "platform") else ("served", "wasted")
-    return "x.kind IN (" + ", ".join(f"'{kind}'" for kind in own) + ")"
-
-
-def _scope(scope: Scope, alias: str) -> tuple[str, dict[str, str]]:
-    """A condition on the key columns and its values."""
-    columns: Sequence[str] = {
-        "tenant": ("org", "team", "project", "user_id"),
-        "deployment": ("cluster", "namespace", "model_id"),
-        "service_tier": ("service_tier",),
-        "platform": (),
-    }[scope.kind]
-    terms = [f"{alias}.{column} = :scope_{column}" for column, _ in zip(columns, scope.parts, strict=False)]
-    return " AND ".join(terms) or "TRUE", {f"scope_{column}": part for column, part in zip(columns, scope.parts, strict=False)}
 
 
 def _key(deployment: Deployment) -> dict[str, str]:

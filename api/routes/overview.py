@@ -41,7 +41,7 @@ def overview(
     view = _view(parts, caller, since, until, basis)
     now_figures = unit_figures(connection, view, view.elapsed)
     before_figures = unit_figures(connection, view, view.before)
-    spent, spent_before = view.spend(connection, view.elapsed), view.spend(connection, view.before)
+    spent, spent_before = view.spends(connection, [view.elapsed, view.before])
     budgets = [stored for stored in list_budgets(connection) if may_see(caller, str(stored.budget.scope))]
     breakers = [b for b in list_breakers(connection) if b.phase != "closed" and may_see(caller, b.scope)]
     return {

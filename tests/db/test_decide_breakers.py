@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from decide_world import MIN, NOW, POLICY, D, cap, look, meter, phases, price_and_node
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from control import breakers
 from control.breakers import AllowanceRequest, find_breaker, pause_all
-from control.budget_watch import budget_spend, read_spend, watch
+from control.budget_watch import Reading, budget_spend, read_spend, watch
 from control.budgets import add_exemption, increase_cap, remove_budget, set_limit
 from control.ledger_close import close_all
 from control.policy_publish import publish
 from core.breaker_values import Breaker, BreakerPolicy, CapReading, CapSignal
+from core.budgets import Budget
 from core.errors import Conflict, NotFound, Refused
 from core.money import money
 from core.policy import PolicyEntry
@@ -176,10 +178,10 @@ def test_one_scopes_failure_does_not_stop_the_others(world: Engine) -> None:
     with world.begin() as connection:
         meter(connection)
 
-    def source(connection: Any, budget: Any, now: Any) -> Any:
-        if "blue" in str(budget.scope):
+    def source(connection: Connection, budgets: Sequence[Budget], now: datetime) -> list[Reading]:
+        if any("blue" in str(budget.scope) for budget in budgets):
             connection.execute(text("SELECT 1/0"))
-        return read_spend(connection, budget, now).__class__(money("2", "USD"))
+        return [Reading(money("2", "USD")) for _ in budgets]
 
     report = watch(world, NOW, POLICY, source)
     assert [b.scope for b in report.changed] == [RED]
