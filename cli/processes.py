@@ -138,7 +138,8 @@ def run_ui(settings: Settings) -> int:
         "server.fileWatcherType": "none",
         "browser.gatherUsageStats": "false",
         "client.toolbarMode": "minimal",
-        "theme.primaryColor": "#2563eb",
+        "theme.light.primaryColor": "#2563eb",
+        "theme.dark.primaryColor": "#60a5fa",
     }
     if settings.tls_cert and settings.tls_key:
         flags |= {"server.sslCertFile": str(settings.tls_cert), "server.sslKeyFile": str(settings.tls_key)}

@@ -162,9 +162,11 @@ LINE_COLUMNS: tuple[str, ...] = (
     "output",
     "output_reasoning",
     "duration_ms",
+    "repeated_input",
     "counted",
 )
-"""The ``usage`` topic's CSV columns, in order. ``first_ms`` is first_token_at, else finished_at; ``counted`` is 1, or 0
+"""The ``usage`` topic's CSV columns, in order. ``first_ms`` is first_token_at, else finished_at; ``repeated_input`` is
+(n - 1) x input: what an engine prefills again for n parallel answers; ``counted`` is 1, or 0
 for a warm-up line that only fills the dedupe state. Fields are joined by "," ; a field is quoted with '"' when it holds a comma.
 No field ever holds a quote, a backslash or a line break (checked above)."""
 
@@ -178,7 +180,7 @@ def line_fields(record: UsageRecord, *, counted: int = 1) -> tuple[str | int, ..
         record.request_id, first, finished, d.cluster, d.namespace, d.model_id,
         t.org, t.team, t.project, t.user, t.key_id, record.service_tier, record.status, record.usage_source, 0,
         k.input_uncached, k.input_cache_read, k.input_cache_write_5m, k.input_cache_write_1h, k.output, k.output_reasoning,
-        finished - epoch_ms(record.started_at), counted,
+        finished - epoch_ms(record.started_at), (record.n - 1) * k.input_total, counted,
     )  # fmt: skip
 
 
@@ -199,9 +201,11 @@ class Slice:
     kv_work_x2: int
     """Twice output x (input + output / 2): tokens of KV read while decoding, telescoped over the slices."""
     duration_ms: int
+    repeated_input: int = 0
+    """(n - 1) x input, in the first token's minute: the engine counts the prompt once per answer, the gateway once."""
 
 
-def slices(first_ms: int, finished_ms: int, tokens: TokenCounts, duration_ms: int) -> tuple[Slice, ...]:
+def slices(first_ms: int, finished_ms: int, tokens: TokenCounts, duration_ms: int, repeated_input: int = 0) -> tuple[Slice, ...]:
     """Cut one request into minutes.
 
     Input falls into the minute of the first token; output is spread evenly over first token..finish as
@@ -226,6 +230,7 @@ def slices(first_ms: int, finished_ms: int, tokens: TokenCounts, duration_ms: in
                 prefill_context=tokens.input_uncached * total_in if is_first else 0,
                 kv_work_x2=o2 * (2 * total_in + o2) - o1 * (2 * total_in + o1),
                 duration_ms=duration_ms if is_last else 0,
+                repeated_input=repeated_input if is_first else 0,
             )
         )
     return tuple(found)

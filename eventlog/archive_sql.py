@@ -23,13 +23,14 @@ MINUTE_KEYS: tuple[str, ...] = (
 MINUTE_MEASURES: tuple[str, ...] = (
     "requests", "input_uncached", "input_cache_read", "input_cache_write_5m", "input_cache_write_1h",
     "output", "output_reasoning", "prefill_context", "kv_work_x2", "duration_ms",
+    "repeated_input",
 )  # fmt: skip
 """The columns of ``usage_minute``; a test holds them equal to the table's."""
 
 _RAW_COLUMNS = (
     "request_id", "segment", "line_no", "first_ms", "finished_ms", *MINUTE_KEYS,
     "input_uncached", "input_cache_read", "input_cache_write_5m", "input_cache_write_1h", "output", "output_reasoning",
-    "duration_ms",
+    "duration_ms", "repeated_input",
 )  # fmt: skip
 """Named, never ``*``: a query that names all columns of a table it reads twice holds the full records in memory."""
 
@@ -76,7 +77,8 @@ SELECT m * 60000 AS minute_ms, {keys},
        sum(o2 - o1)::BIGINT, sum(r2 - r1)::BIGINT,
        sum(CASE WHEN is_first THEN input_uncached * total_in ELSE 0 END),
        sum(o2 * (2 * total_in + o2) - o1 * (2 * total_in + o1)),
-       sum(CASE WHEN is_last THEN duration_ms ELSE 0 END)::BIGINT
+       sum(CASE WHEN is_last THEN duration_ms ELSE 0 END)::BIGINT,
+       sum(CASE WHEN is_first THEN repeated_input ELSE 0 END)::BIGINT
 FROM shares
 WHERE m * 60000 >= $start AND m * 60000 < $end
 GROUP BY minute_ms, {keys}

@@ -41,13 +41,13 @@ def coverage_rows(
 ) -> list[Row]:
     """Per key: engine and gateway tokens, ``coverage`` = Σ min(engine, gateway) / Σ engine over prompt and generated tokens
     (six decimals; None when the engines did or said nothing), and ``reasons``: {name, tokens_in, tokens_out, requests}, None
-    where the amount cannot be known. Usage bought from vendors has no engine here and is left out.
+    where the amount cannot be known. ``parallel_answers`` are prompt tokens the engine counted again for n > 1. Usage bought from vendors has no engine here and is left out.
     """
     time_key = check_keys(by, filters or {}, COVERAGE_KEYS)
     merged: dict[tuple[Any, ...], Row] = {}
     for row in _gateway(connection, by, window, filters or {}, time_key, zone_name):
         merged.setdefault(tuple(row[key] for key in by), {}).update(row)
-    for row in _engine(connection, by, window, filters or {}, zone_name):
+    for row in _engine(connection, by, window, filters or {}, time_key, zone_name):
         merged.setdefault(tuple(row[key] for key in by), {}).update(row)
     return [_coverage(by, merged[key]) for key in sorted(merged, key=lambda key: tuple(map(str, key)))]
 
@@ -62,7 +62,7 @@ def _gateway(
         values |= {f"start{number}": part.start, f"end{number}": part.end}
         keys = "".join(f'{key_sql(key, part.level, zone_name, values)} AS "{key}", ' for key in by)
         found.append(
-            f"SELECT {keys}status, usage_source, {_INPUT} AS tokens_in, output AS tokens_out, requests FROM usage_{part.level} "
+            f"SELECT {keys}status, usage_source, {_INPUT} AS tokens_in, output AS tokens_out, requests, repeated_input FROM usage_{part.level} "
             f"WHERE {part.level} >= :start{number} AND {part.level} < :end{number} AND cluster <> :vendor{where}"
         )
     sums = ", ".join(
@@ -70,17 +70,25 @@ def _gateway(
         for name, rule in _GATEWAY.items()
         for measure in ("tokens_in", "tokens_out", "requests")
     )
+    sums += ", coalesce(sum(repeated_input), 0)::bigint AS parallel_answers"
     return _grouped(connection, by, sums, " UNION ALL ".join(found), values)
 
 
-def _engine(connection: Connection, by: Sequence[str], window: Window, filters: Mapping[str, str], zone_name: str) -> list[Row]:
+def _engine(
+    connection: Connection, by: Sequence[str], window: Window, filters: Mapping[str, str], time_key: str | None, zone_name: str
+) -> list[Row]:
     where, values = filter_sql(filters)
-    values |= {"start": window.start, "end": window.end}
-    keys = "".join(f'{key_sql(key, "minute", zone_name, values)} AS "{key}", ' for key in by)
-    columns = "prompt_tokens, generation_tokens, resets, gap_us"
-    inner = f"SELECT {keys}{columns} FROM engine_minute WHERE minute >= :start AND minute < :end{where}"
+    coarsest = coarsest_for(time_key, window, zone_name)
+    found: list[str] = []
+    for number, part in enumerate(pieces(window, "day" if coarsest == "month" else coarsest)):
+        values |= {f"start{number}": part.start, f"end{number}": part.end}
+        keys = "".join(f'{key_sql(key, part.level, zone_name, values)} AS "{key}", ' for key in by)
+        found.append(
+            f"SELECT {keys}prompt_tokens, generation_tokens, resets, gap_us FROM engine_{part.level} "
+            f"WHERE {part.level} >= :start{number} AND {part.level} < :end{number}{where}"
+        )
     sums = ", ".join(f"({rule})::bigint AS {name}" for name, rule in _ENGINE.items())
-    return _grouped(connection, by, sums, inner, values)
+    return _grouped(connection, by, sums, " UNION ALL ".join(found), values)
 
 
 def _grouped(connection: Connection, by: Sequence[str], sums: str, inner: str, values: Mapping[str, Any]) -> list[Row]:
@@ -119,6 +127,8 @@ def _reasons(row: Row, engine: tuple[int | None, int | None], gateway: tuple[int
         for name in ("estimated_stream", "missing_usage", "aborted")
         if row.get(f"{name}_requests")
     ]
+    if row.get("parallel_answers"):
+        found.append(_reason("parallel_answers", row["parallel_answers"], 0, None))
     if engine[0] is None:
         return [*found, _reason("no_engine_samples", None, None, None)]
     missing = [max(0, (did or 0) - said) for did, said in zip(engine, gateway, strict=True)]

@@ -18,6 +18,7 @@ USAGE_KEYS: tuple[str, ...] = (
 USAGE_MEASURES: tuple[str, ...] = (
     "requests", "input_uncached", "input_cache_read", "input_cache_write_5m", "input_cache_write_1h",
     "output", "output_reasoning", "prefill_context", "kv_work_x2", "duration_ms",
+    "repeated_input",
 )  # fmt: skip
 
 
@@ -55,6 +56,7 @@ class _UsageMeasures:
     prefill_context: Mapped[int] = _sum()
     kv_work_x2: Mapped[int] = _sum()
     duration_ms: Mapped[int] = _sum()
+    repeated_input: Mapped[int] = _sum()
 
 
 class UsageMinuteRow(_UsageKeys, _UsageMeasures, Base):
@@ -77,6 +79,11 @@ class UsageDayRow(_UsageKeys, _UsageMeasures, Base):
     __tablename__ = "usage_day"
     __table_args__ = ({"postgresql_partition_by": "RANGE (day)"},)
     day: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
+
+
+class UsageMonthRow(_UsageKeys, _UsageMeasures, Base):
+    __tablename__ = "usage_month"
+    month: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
 
 
 class UsageLengthRow(Base):
@@ -105,12 +112,7 @@ ENGINE_MEASURES: tuple[str, ...] = (
 )  # fmt: skip
 
 
-class EngineMinuteRow(Base):
-    """Increases of one engine's counters in one minute; see ``core.engine_fold`` for each measure."""
-
-    __tablename__ = "engine_minute"
-    __table_args__ = ({"postgresql_partition_by": "RANGE (minute)"},)
-    minute: Mapped[datetime] = mapped_column(Utc, primary_key=True)
+class _EngineSums:
     cluster: Mapped[str] = _key()
     namespace: Mapped[str] = _key()
     model_id: Mapped[str] = _key()
@@ -139,6 +141,24 @@ class EngineMinuteRow(Base):
     kv_token_steps: Mapped[int] = _sum()
     samples: Mapped[int] = _sum()
     resets: Mapped[int] = _sum()
+
+
+class EngineMinuteRow(_EngineSums, Base):
+    """Increases of one engine's counters in one minute; see ``core.engine_fold`` for each measure."""
+
+    __tablename__ = "engine_minute"
+    __table_args__ = ({"postgresql_partition_by": "RANGE (minute)"},)
+    minute: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
+
+
+class EngineHourRow(_EngineSums, Base):
+    __tablename__ = "engine_hour"
+    hour: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
+
+
+class EngineDayRow(_EngineSums, Base):
+    __tablename__ = "engine_day"
+    day: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
 
 
 class AppliedFileRow(Base):

@@ -92,7 +92,8 @@ class UsageJson:
             "status": status, "service_tier": tier,
         }  # fmt: skip
         unmapped = _add_extras(item, full)
-        line = f"{request_id},{first_ms},{finished_ms},{names},{tier},{status},{source},0,{counts[0]},{duration_ms},1"
+        repeated = ((get("n") or 1) - 1) * counts[2]
+        line = f"{request_id},{first_ms},{finished_ms},{names},{tier},{status},{source},0,{counts[0]},{duration_ms},{repeated},1"
         return Prepared(position, request_id, first_ms, finished_ms, line, orjson.dumps(full, option=orjson.OPT_UTC_Z), unmapped)
 
     def _identity(self, deployment: Any, tenant: Any) -> tuple[str, dict[str, str], dict[str, str]] | None:
@@ -153,7 +154,8 @@ def _add_extras(item: dict[str, Any], full: dict[str, Any]) -> tuple[str, ...]:
     return unmapped_names(kept)
 
 
-def _counts(tokens: Any) -> tuple[str, dict[str, int]] | None:
+def _counts(tokens: Any) -> tuple[str, dict[str, int], int] | None:
+    """The line's token columns, the record's tokens, and the whole input; None when not in good order."""
     if len(tokens) != 6:
         return None
     u, r, w5, w1 = (
@@ -164,10 +166,11 @@ def _counts(tokens: Any) -> tuple[str, dict[str, int]] | None:
         return None
     if min(u, r, w5, w1, reasoning) < 0 or max(u, r, w5, w1, out) > MAX_TOKENS or reasoning > out:
         return None
-    return f"{u},{r},{w5},{w1},{out},{reasoning}", {
+    found = {
         "input_uncached": u, "input_cache_read": r, "input_cache_write_5m": w5, "input_cache_write_1h": w1,
         "output": out, "output_reasoning": reasoning,
     }  # fmt: skip
+    return f"{u},{r},{w5},{w1},{out},{reasoning}", found, u + r + w5 + w1
 
 
 def _times(started: str, first: str | None, finished: str) -> tuple[datetime, datetime | None, datetime, int, int, int] | None:

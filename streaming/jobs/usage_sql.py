@@ -42,7 +42,7 @@ def _whole() -> str:
     return f"""CREATE TEMPORARY VIEW usage_whole AS
 SELECT pt, m2 * 60000 AS minute_ms, {_names(USAGE_KEYS)}, CAST(1 AS BIGINT) AS requests, {_names(_PASSED)},
   `output`, output_reasoning, input_uncached * total_in AS prefill_context,
-  `output` * (2 * total_in + `output`) AS kv_work_x2, duration_ms
+  `output` * (2 * total_in + `output`) AS kv_work_x2, duration_ms, repeated_input
 FROM usage_once WHERE m1 = m2"""
 
 
@@ -65,7 +65,8 @@ SELECT * FROM usage_whole UNION ALL
 SELECT pt, m * 60000 AS minute_ms, {_names(USAGE_KEYS)}, CASE WHEN m = m2 THEN 1 ELSE 0 END AS requests, {first},
   o2 - o1 AS `output`, {reasoning} AS output_reasoning,
   CASE WHEN m = m1 THEN input_uncached * total_in ELSE 0 END AS prefill_context,
-  o2 * (2 * total_in + o2) - o1 * (2 * total_in + o1) AS kv_work_x2, CASE WHEN m = m2 THEN duration_ms ELSE 0 END AS duration_ms
+  o2 * (2 * total_in + o2) - o1 * (2 * total_in + o1) AS kv_work_x2, CASE WHEN m = m2 THEN duration_ms ELSE 0 END AS duration_ms,
+  CASE WHEN m = m1 THEN repeated_input ELSE 0 END AS repeated_input
 FROM usage_spread"""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert
 
+from bench.year import coarser
 from core.engine_fold import FoldState, fold
 from core.tokens import TokenCounts
 from core.usage import LINE_COLUMNS, Deployment, slices
@@ -30,11 +31,13 @@ AFTER = datetime(2027, 1, 1, tzinfo=UTC)
 
 
 def load(connection: Connection, recording: Path) -> None:
-    """Fill ``usage_minute`` and ``engine_minute`` from the folder ``recordings/open``."""
+    """Fill the rollups from the folder ``recordings/open``."""
     usage, engine = usage_rows(recording), engine_rows(recording)
     ensure_months(connection, [row["minute"] for row in (*usage, *engine)])
     connection.execute(insert(UsageMinuteRow), usage)
     connection.execute(insert(EngineMinuteRow), engine)
+    for kind in ("usage", "engine"):
+        coarser(connection, kind)
 
 
 def usage_rows(recording: Path) -> list[dict[str, Any]]:
@@ -52,11 +55,13 @@ def _add(sums: dict[tuple[Any, ...], dict[str, int]], line: dict[str, str]) -> N
     names = ("input_uncached", "input_cache_read", "input_cache_write_5m", "input_cache_write_1h", "output", "output_reasoning")
     tokens = TokenCounts(*(int(line[name]) for name in names))
     identity = [int(line[key]) if key == "workload_class" else line[key] for key in USAGE_KEYS]
-    for part in slices(int(line["first_ms"]), int(line["finished_ms"]), tokens, int(line["duration_ms"])):
+    for part in slices(
+        int(line["first_ms"]), int(line["finished_ms"]), tokens, int(line["duration_ms"]), int(line["repeated_input"])
+    ):
         row = sums[(part.minute_ms, *identity)]
         for name in names:
             row[name] += getattr(part.tokens, name)
-        for name in ("requests", "prefill_context", "kv_work_x2", "duration_ms"):
+        for name in ("requests", "prefill_context", "kv_work_x2", "duration_ms", "repeated_input"):
             row[name] += getattr(part, name)
 
 

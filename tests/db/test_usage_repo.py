@@ -11,14 +11,16 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from sqlalchemy import Connection, Engine, insert
+from sqlalchemy import Connection, Engine, insert, text
 
+from bench.year import coarser
 from core.errors import BadInput
 from core.windows import Window
-from models.partitions import ensure_months
+from models.partitions import ensure_months, month_start
 from models.tables_usage import EngineMinuteRow, UsageDayRow, UsageHourRow, UsageMinuteRow
 from models.usage_pieces import Piece, coarsest_for, pieces
 from models.usage_repo import coverage_rows, usage_rows
+from streaming.load_sql import ROLLUPS, month_of_days
 
 pytestmark = pytest.mark.db
 
@@ -33,19 +35,27 @@ def at(text: str) -> datetime:
 
 
 def line(minute: datetime, requests: int = 1, **changes: Any) -> dict[str, Any]:
-    counts = dict.fromkeys(TOKENS, 0) | {"prefill_context": 0, "kv_work_x2": 0, "duration_ms": 0, "requests": requests}
+    counts = dict.fromkeys(TOKENS, 0) | {
+        "prefill_context": 0,
+        "kv_work_x2": 0,
+        "duration_ms": 0,
+        "repeated_input": 0,
+        "requests": requests,
+    }
     return {"minute": minute, "workload_class": 0, **KEYS, **counts, **changes}
 
 
 def load(connection: Connection, rows: list[dict[str, Any]]) -> None:
-    """Rows of minutes into all three rollups."""
+    """Rows of minutes into all four rollups."""
     ensure_months(connection, {row["minute"] for row in rows})
     for table, name, step in ((UsageMinuteRow, "minute", 60), (UsageHourRow, "hour", 3600), (UsageDayRow, "day", 86400)):
         connection.execute(insert(table), list(_rolled(rows, name, step)))
+    for month in {month_start(row["minute"]) for row in rows}:
+        connection.execute(text(month_of_days(ROLLUPS["usage"][3], "usage_day")), {"at": month})
 
 
 def _rolled(rows: list[dict[str, Any]], name: str, step: int) -> Iterable[dict[str, Any]]:
-    measures = ("requests", *TOKENS, "prefill_context", "kv_work_x2", "duration_ms")
+    measures = ("requests", *TOKENS, "prefill_context", "kv_work_x2", "duration_ms", "repeated_input")
     sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * len(measures))
     keys = [key for key in rows[0] if key not in measures and key != "minute"]
     for row in rows:
@@ -187,6 +197,7 @@ def test_coverage_is_the_explained_share_of_engine_tokens(db: Engine) -> None:
     with db.begin() as connection:
         load(connection, usage)
         connection.execute(insert(EngineMinuteRow), [engine_line(START, 1000, 90, resets=1, gap_us=7_500_000)])
+        coarser(connection, "engine")
         found = coverage_rows(connection, ["deployment", "day"], Window(START, START + timedelta(days=1)))
     assert len(found) == 1
     row = found[0]

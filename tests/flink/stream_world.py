@@ -54,7 +54,8 @@ def random_lines(seed: int, count: int, *, scenario: str) -> list[UsageLine]:
                 f"{scenario}-{i}", first, finished, rnd.choice(["c", "c,1"]), "ns", rnd.choice(["模型/7b", "m-2"]),
                 rnd.choice(["组织", "Nord, équipe"]), rnd.choice([" team", "NULL", "#1"]), "",
                 f"user{i % 5}", "key ", rnd.choice(["P0", "P1"]),
-                rnd.choice(["ok", "error", "aborted"]), source, 0, *((0,) * 6 if source == "missing" else tokens), duration, 1,
+                rnd.choice(["ok", "error", "aborted"]), source, 0, *((0,) * 6 if source == "missing" else tokens), duration,
+                0 if source == "missing" else rnd.choice([0, sum(tokens[:4])]), 1,
             )
         )  # fmt: skip
     return lines
@@ -89,7 +90,9 @@ def expected_minutes(lines: Iterable[UsageLine]) -> dict[tuple[Any, ...], tuple[
     for line in {line[0]: line for line in lines}.values():
         row = dict(zip(LINE_COLUMNS, line, strict=True))
         tokens = _tokens(row)
-        for part in slices(int(row["first_ms"]), int(row["finished_ms"]), tokens, int(row["duration_ms"])):
+        for part in slices(
+            int(row["first_ms"]), int(row["finished_ms"]), tokens, int(row["duration_ms"]), int(row["repeated_input"])
+        ):
             key = (part.minute_ms, *(row[name] for name in USAGE_KEYS))
             for name in USAGE_MEASURES:
                 sums[(key, name)] += getattr(part, name) if hasattr(part, name) else getattr(part.tokens, name)
