@@ -109,34 +109,36 @@ def _block(work: Callable[[], None], requests: int) -> list[int]:
     return sorted(took)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=20_000)
-    parser.add_argument("--tenants", type=int, default=10_000)
-    given = parser.parse_args()
+def run(requests: int, tenants: int) -> dict[str, Any]:
+    """Added microseconds by place and whether a cap is in force."""
     length = [(b"content-length", str(len(BODY)).encode())]
     vouched = [*length, (HEADER.encode(), sign_tenant("org7/team42/chat/ann", "P1", KEY, time.time()).encode())]
     data = json.loads(BODY)
-    bare = quantiles_us(lambda: through(app, length), given.requests)
-    found: dict[str, Any] = {
-        "machine": f"{platform.machine()} Python {platform.python_version()}",
-        **vars(given),
-        "bare_app_us": bare,
-    }
+    bare = quantiles_us(lambda: through(app, length), requests)
+    found: dict[str, Any] = {"requests": requests, "tenants": tenants, "bare_app_us": bare}
     for name, cap in (("no cap", False), ("under cap", True)):
-        guard = guard_with(given.tenants, cap=cap)
+        guard = guard_with(tenants, cap=cap)
         guarded = GuardMiddleware(app, guard=guard)
         known = RequestFacts("tiny", "eu/prod/tiny", prompt_tokens_at_most=bound(data, 256).tokens if cap else None)
         for place, work in (
             ("asgi", lambda guarded=guarded: through(guarded, length)),
             ("asgi, signed tenant", lambda guarded=guarded: through(guarded, vouched)),
         ):
-            took = quantiles_us(work, given.requests)
+            took = quantiles_us(work, requests)
             found[f"{place}, {name}: added_us"] = {q: round(us - bare["p50"], 1) for q, us in took.items()}
-        took = quantiles_us(lambda guard=guard, known=known: hooked(guard, data, known), given.requests)
+        took = quantiles_us(lambda guard=guard, known=known: hooked(guard, data, known), requests)
         found[f"litellm hook, {name}: added_us"] = {q: round(us, 1) for q, us in took.items()}
-    found["measuring a parsed 4 kB body_us"] = quantiles_us(lambda: bound(data, 256) and None, given.requests)
-    print(json.dumps(found, indent=1))
+    found["measuring a parsed 4 kB body_us"] = quantiles_us(lambda: bound(data, 256) and None, requests)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=20_000)
+    parser.add_argument("--tenants", type=int, default=10_000)
+    given = parser.parse_args()
+    machine = f"{platform.machine()} Python {platform.python_version()}"
+    print(json.dumps({"machine": machine, **run(given.requests, given.tenants)}, indent=1))
 
 
 if __name__ == "__main__":

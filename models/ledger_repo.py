@@ -12,6 +12,7 @@ from sqlalchemy import Connection, TextClause, text
 from core.errors import BadInput
 from core.unit_cost import COST_BASES, TOKEN_KINDS, CostBasis, CostSum, unit_cost
 from core.windows import Window, zone
+from models.ledger_sums import newest_lines
 
 WINDOW_KEYS: dict[str, str] = {
     "quarter_hour": "x.window_start",
@@ -45,6 +46,7 @@ _AS_OF = """
     ORDER BY cluster, namespace, model_id, window_start, version DESC
 """
 _JOIN = "JOIN head h USING (cluster, namespace, model_id, window_start, version)"
+_COVERED_NAMES = ("engine_in", "engine_out", "gateway_in", "gateway_out")
 _COVERED = ", ".join(
     f"sum(x.{column}) FILTER (WHERE x.engine_prompt_tokens IS NOT NULL) AS {name}"
     for name, column in (
@@ -82,18 +84,25 @@ def ledger_rows(
     """
     keys = _keys(by, LINE_KEYS)
     where, values = _filters(filters, LINE_KEYS)
-    query = _grouped(
-        as_of, keys, where,
-        "sum(x.tokens) AS tokens, sum(x.requests) AS requests, sum(x.cost) AS cost, sum(x.allocated) AS allocated", LINES,
-    )  # fmt: skip
-    return [_plain(row._mapping) for row in connection.execute(query, {**_values(window, as_of, zone_name), **values})]
+    bound = {**_values(window, as_of, zone_name), **values}
+    source = _lines(as_of, keys, window, zone_name, bound)
+    sums = "sum(x.tokens) AS tokens, sum(x.requests) AS requests, sum(x.cost) AS cost, sum(x.allocated) AS allocated"
+    return [_plain(row._mapping) for row in connection.execute(_grouped(keys, where, sums, source), bound)]
 
 
-LINES = (
-    "(SELECT l.*, w.currency, w.closed_at FROM ledger_line l "
-    "JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version))"
+_LINES_AS_OF = (
+    f"(WITH head AS ({_AS_OF}) SELECT x.*, w.currency FROM ledger_line x {_JOIN} "
+    "JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version) "
+    "WHERE x.window_start >= :start AND x.window_start < :end)"
 )
-_WINDOWS = "ledger_window"
+
+
+def _lines(as_of: datetime | None, keys: Mapping[str, str], window: Window, zone_name: str, values: dict[str, Any]) -> str:
+    """The lines of ``window``: as they stood, or the newest by the coarsest sums the keys allow (bounds go into ``values``)."""
+    if as_of is not None:
+        return _LINES_AS_OF
+    times = [key for key in ("quarter_hour", "hour", "day") if key in keys]
+    return newest_lines(window, times[0] if times else None, zone_name, values)
 
 
 def unit_cost_rows(
@@ -119,19 +128,20 @@ def unit_cost_rows(
     keys = _keys(by, {k: v for k, v in LINE_KEYS.items() if k not in ("kind", "token_kind")})
     where, values = _filters(filters, LINE_KEYS)
     bound = {**_values(window, as_of, zone_name), **values}
-    found = [dict(row) for row in connection.execute(_unit_query(as_of, keys, where, basis), bound).mappings()]
+    query = _unit_query(keys, where, basis, _lines(as_of, keys, window, zone_name, bound))
+    found = [dict(row) for row in connection.execute(query, bound).mappings()]
     rows = {_group(row, keys): row for row in found}
     about = _about(connection, keys, window, as_of, zone_name, filters)
     return [_unit_row(row, keys, basis, about) for row in rows.values()] + _unpriced_rows(keys, basis, about, rows)
 
 
-def _unit_query(as_of: datetime | None, keys: Mapping[str, str], where: str, basis: CostBasis) -> TextClause:
+def _unit_query(keys: Mapping[str, str], where: str, basis: CostBasis, source: str) -> TextClause:
     column = "allocated" if basis == "allocation" else "cost"
     work = "TRUE" if basis == "allocation" else "x.kind NOT IN ('idle', 'starting')"
     parts = [f"sum(x.{column}) FILTER (WHERE {work} AND x.token_kind = '{k}') AS cost_{k or 'none'}" for k in (*TOKEN_KINDS, "")]
     parts += [f"sum(x.tokens) FILTER (WHERE x.token_kind = '{k}') AS tokens_{k}" for k in TOKEN_KINDS]
     parts += [f"sum(x.cost) FILTER (WHERE x.kind = '{k}') AS {k}_cost" for k in ("wasted", "unattributed", "idle", "starting")]
-    return _grouped(as_of, keys, where, ", ".join(["sum(x.requests) AS requests", *parts]), LINES)
+    return _grouped(keys, where, ", ".join(["sum(x.requests) AS requests", *parts]), source)
 
 
 def _unit_row(
@@ -190,16 +200,22 @@ def _about(
     """Sources, state, freshness, coverage and unpriced work of the windows, by those keys that a window has and currency."""
     own = {name: column for name, column in keys.items() if name in WINDOW_KEYS}
     where, values = _filters({k: v for k, v in (filters or {}).items() if k in WINDOW_KEYS}, WINDOW_KEYS)
+    names = "".join(f"{column} AS {name}, " for name, column in own.items())
+    inner = f"""({_head(as_of)} SELECT {names}x.currency, x.price_source, x.utilisation_source, x.weight_source, x.state,
+        max(x.window_start) AS last, {_COVERED}, count(*) FILTER (WHERE x.capacity_cost IS NULL) AS unpriced_windows,
+        min(x.detail ->> 'reason') FILTER (WHERE x.capacity_cost IS NULL) AS reason,
+        sum(x.gateway_input_tokens + x.gateway_output_tokens) FILTER (WHERE x.capacity_cost IS NULL) AS unpriced_tokens
+        FROM ledger_window x {_JOIN} {where} GROUP BY {", ".join(str(n + 1) for n in range(len(own) + 5))})"""
+    sums = ", ".join(f"sum(x.{name}) AS {name}" for name in _COVERED_NAMES)
     columns = f"""
         string_agg(DISTINCT nullif(x.price_source, ''), '; ') AS price_source,
         string_agg(DISTINCT nullif(x.utilisation_source, ''), '; ') AS utilisation_source,
         string_agg(DISTINCT x.weight_source, '; ') AS weight_source,
         CASE WHEN bool_and(x.state = 'final') THEN 'final' ELSE 'provisional' END AS state,
-        max(x.window_start) + interval '15 minutes' AS freshness, {_COVERED},
-        count(*) FILTER (WHERE x.capacity_cost IS NULL) AS unpriced_windows, min(x.detail ->> 'reason') AS reason,
-        sum(x.gateway_input_tokens + x.gateway_output_tokens) FILTER (WHERE x.capacity_cost IS NULL) AS unpriced_tokens
+        max(x.last) + interval '15 minutes' AS freshness, {sums}, sum(x.unpriced_windows)::bigint AS unpriced_windows,
+        min(x.reason) AS reason, sum(x.unpriced_tokens) AS unpriced_tokens
     """
-    query = _grouped(as_of, own, where, columns, _WINDOWS)
+    query = _grouped({name: f"x.{name}" for name in own}, "", columns, inner)
     rows = connection.execute(query, {**_values(window, as_of, zone_name), **values}).mappings()
     return {_window_group(row, keys): row for row in map(dict, rows)}
 
@@ -233,13 +249,10 @@ def _head(as_of: datetime | None) -> str:
     return f"WITH head AS ({_NEWEST if as_of is None else _AS_OF})"
 
 
-def _grouped(as_of: datetime | None, keys: Mapping[str, str], where: str, columns: str, source: str) -> TextClause:
+def _grouped(keys: Mapping[str, str], where: str, columns: str, source: str) -> TextClause:
     names = "".join(f"{column} AS {name}, " for name, column in keys.items())
     group = ", ".join(str(n + 1) for n in range(len(keys) + 1))
-    return text(
-        f"{_head(as_of)} SELECT {names}x.currency AS currency, {columns} FROM {source} x {_JOIN} {where} "
-        f"GROUP BY {group} ORDER BY {group}"
-    )
+    return text(f"SELECT {names}x.currency AS currency, {columns} FROM {source} x {where} GROUP BY {group} ORDER BY {group}")
 
 
 def _keys(by: Sequence[str], allowed: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from core.errors import TokenfuseError, Unavailable
 from core.ledger import LedgerWindow
 from core.usage import Deployment
 from models.base import Base
+from models.ledger_sums import move_sums
 from models.tables_money import LedgerLineRow, LedgerWindowRow
 
 _PLACE = "cluster = :cluster AND namespace = :namespace AND model_id = :model_id"
@@ -87,7 +88,9 @@ def write_versions(
     moves = [(start, version, c.currency, 1) for start, (c, version) in zip(starts, pairs, strict=True)]
     moves += [(start, heads[start].version, heads[start].currency, -1) for start in starts if start in heads]
     named = dict(zip(("starts", "versions", "currencies", "signs"), map(list, zip(*moves, strict=True)), strict=True))
-    connection.execute(_MOVE_DAYS, {**place, **named, "first": min(starts), "last": max(starts)})
+    moved = {**place, **named, "first": min(starts), "last": max(starts)}
+    connection.execute(_MOVE_DAYS, moved)
+    move_sums(connection, moved)
     connection.execute(_END_RUNNING, {**place, "starts": starts})
 
 

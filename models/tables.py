@@ -18,6 +18,8 @@ from models.tables_decide import (
 from models.tables_money import (
     LedgerDayRow,
     LedgerHeadRow,
+    LedgerLineDayRow,
+    LedgerLineMonthRow,
     LedgerLineRow,
     LedgerWindowRow,
     NodeServiceRow,
@@ -28,6 +30,8 @@ from models.tables_usage import (
     AppliedFileRow,
     DataFaultRow,
     DirtyWindowRow,
+    EngineDayRow,
+    EngineHourRow,
     EngineMinuteRow,
     QuarantineRow,
     SegmentProgressRow,
@@ -36,14 +40,16 @@ from models.tables_usage import (
     UsageHourRow,
     UsageLengthRow,
     UsageMinuteRow,
+    UsageMonthRow,
 )
 
 metadata = Base.metadata
 
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
-    "DataFaultRow", "DirtyWindowRow", "EngineMinuteRow", "ExemptionRow", "GuardRow", "HeartbeatRow", "LedgerDayRow",
-    "LedgerHeadRow", "LedgerLineRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow",
-    "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow",
-    "UsageLengthRow", "UsageMinuteRow", "metadata",
+    "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow", "GuardRow",
+    "HeartbeatRow", "LedgerDayRow", "LedgerHeadRow", "LedgerLineDayRow", "LedgerLineMonthRow", "LedgerLineRow",
+    "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow",
+    "SegmentProgressRow", "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow", "UsageLengthRow",
+    "UsageMinuteRow", "UsageMonthRow", "metadata",
 ]  # fmt: skip

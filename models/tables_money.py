@@ -126,6 +126,43 @@ class LedgerDayRow(Base):
     allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
 
 
+class _LineSum:
+    """Every key of a line and the currency; ``lines`` counts those summed, 0 once all were taken out again."""
+
+    cluster: Mapped[str] = mapped_column(String, primary_key=True)
+    namespace: Mapped[str] = mapped_column(String, primary_key=True)
+    model_id: Mapped[str] = mapped_column(String, primary_key=True)
+    org: Mapped[str] = mapped_column(String, primary_key=True)
+    team: Mapped[str] = mapped_column(String, primary_key=True)
+    project: Mapped[str] = mapped_column(String, primary_key=True)
+    user_id: Mapped[str] = mapped_column(String, primary_key=True)
+    key_id: Mapped[str] = mapped_column(String, primary_key=True)
+    service_tier: Mapped[str] = mapped_column(String, primary_key=True)
+    workload_class: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    kind: Mapped[str] = mapped_column(String, primary_key=True)
+    token_kind: Mapped[str] = mapped_column(String, primary_key=True)
+    currency: Mapped[str] = mapped_column(String(3), primary_key=True)
+    lines: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    tokens: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    requests: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+
+
+class LedgerLineDayRow(_LineSum, Base):
+    """Sums of the newest versions' lines by UTC day, kept in the same transaction as each version (pages read it)."""
+
+    __tablename__ = "ledger_line_day"
+    day: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
+
+
+class LedgerLineMonthRow(_LineSum, Base):
+    """The same by UTC month."""
+
+    __tablename__ = "ledger_line_month"
+    month: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
+
+
 class RunningRateRow(Base):
     """The unit rates an open quarter hour is estimated with, frozen at first need so that its running cost never falls."""
 

@@ -1,4 +1,4 @@
-"""A window cut into the coarsest rollups that make it up exactly: minutes at its edges, then hours, then UTC days inside."""
+"""A window cut into the coarsest rollups that make it up exactly: minutes at its edges, then hours, UTC days and UTC months."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Literal
 from core.errors import BadInput
 from core.windows import Window, floor_time, zone
 
-Level = Literal["minute", "hour", "day"]
+Level = Literal["minute", "hour", "day", "month"]
 STEPS: dict[Level, timedelta] = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
+FINER: dict[Level, Level] = {"month": "day", "day": "hour", "hour": "minute"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,20 @@ def _cut(start: datetime, end: datetime, level: Level) -> list[Piece]:
         return []
     if level == "minute":
         return [Piece(level, start, end)]
-    step = STEPS[level]
-    finer: Level = "minute" if level == "hour" else "hour"
-    inner_start, inner_end = floor_time(start + step - STEPS["minute"], step), floor_time(end, step)
+    inner_start, inner_end = _begin(start, level), _begin(end, level)
+    if inner_start < start:
+        inner_start = _begin(inner_start + timedelta(days=32) if level == "month" else inner_start + STEPS[level], level)
+    finer = FINER[level]
     if inner_start >= inner_end:
         return _cut(start, end, finer)
     return [*_cut(start, inner_start, finer), Piece(level, inner_start, inner_end), *_cut(inner_end, end, finer)]
+
+
+def _begin(at: datetime, level: Level) -> datetime:
+    """The start of the UTC minute, hour, day or month that holds ``at``."""
+    if level == "month":
+        return floor_time(at, STEPS["day"]).replace(day=1)
+    return floor_time(at, STEPS[level])
 
 
 def coarsest_for(time_key: str | None, window: Window, zone_name: str) -> Level:
@@ -50,7 +59,9 @@ def coarsest_for(time_key: str | None, window: Window, zone_name: str) -> Level:
         return "minute"
     if time_key == "hour":
         return "hour"
-    if time_key is None or zone_name == "UTC":
+    if time_key is None:
+        return "month"
+    if zone_name == "UTC":
         return "day"
     tz = zone(zone_name)
     offsets = {at.astimezone(tz).utcoffset() for at in (window.start, window.start + (window.end - window.start) / 2, window.end)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from models.partitions import PARTITIONED
 from models.tables_usage import ENGINE_MEASURES, USAGE_KEYS, USAGE_MEASURES
 from streaming.jobs.usage_sql import LENGTH_KEYS
 from streaming.plan import DELTAS, ENGINE_DIMENSIONS
@@ -14,25 +15,29 @@ _EPOCH = "timestamptz '1970-01-01 00:00:00+00' + {ms} * interval '1 millisecond'
 
 @dataclass(frozen=True, slots=True)
 class Rollup:
-    """One target table of a delta kind: ``time`` its time column, cut from ``time_ms`` to multiples of ``step_ms``."""
+    """One target table of a delta kind: ``time`` its time column, cut from ``time_ms`` to multiples of ``step_ms``, or without
+    one to the UTC unit the column is named after."""
 
     table: str
     time: str
     time_ms: str
-    step_ms: int
+    step_ms: int | None
     keys: tuple[str, ...]
     measures: tuple[str, ...]
 
 
+_STEPS = (("minute", 60_000), ("hour", 3_600_000), ("day", 86_400_000))
 ROLLUPS: dict[str, tuple[Rollup, ...]] = {
     "usage": tuple(
         Rollup(f"usage_{unit}", unit, "minute_ms", step_ms, USAGE_KEYS, USAGE_MEASURES)
-        for unit, step_ms in (("minute", 60_000), ("hour", 3_600_000), ("day", 86_400_000))
+        for unit, step_ms in (*_STEPS, ("month", None))
     ),
     "length": (
         Rollup("usage_length_hour", "hour", "hour_ms", 3_600_000, (*LENGTH_KEYS, "kind", "bucket"), ("requests", "tokens")),
     ),
-    "engine": (Rollup("engine_minute", "minute", "minute_ms", 60_000, ENGINE_DIMENSIONS, ENGINE_MEASURES),),
+    "engine": tuple(
+        Rollup(f"engine_{unit}", unit, "minute_ms", step_ms, ENGINE_DIMENSIONS, ENGINE_MEASURES) for unit, step_ms in _STEPS
+    ),
 }
 TIME_COLUMN = {"usage": "minute_ms", "length": "hour_ms", "engine": "minute_ms"}
 
@@ -55,15 +60,30 @@ def months(kind: str) -> str:
     return f"SELECT DISTINCT date_trunc('month', {at}, 'UTC') FROM stage_{kind}"
 
 
+def partitioned(kind: str) -> tuple[str, ...]:
+    """Those of the kind's tables that need a partition a month."""
+    return tuple(rollup.table for rollup in ROLLUPS[kind] if rollup.table in PARTITIONED)
+
+
 def add(kind: str, rollup: Rollup) -> str:
     """Sum the staged rows by key and add them; keys are taken in one order everywhere, so two loaders cannot deadlock."""
     keys = ", ".join(rollup.keys)
-    at = _EPOCH.format(ms=f"({rollup.time_ms} / {rollup.step_ms} * {rollup.step_ms})")
+    at = f"date_trunc('{rollup.time}', {_EPOCH.format(ms=rollup.time_ms)}, 'UTC')"
+    if rollup.step_ms is not None:
+        at = _EPOCH.format(ms=f"({rollup.time_ms} / {rollup.step_ms} * {rollup.step_ms})")
     sums = ", ".join(f"sum({name})::bigint" for name in rollup.measures)
     more = ", ".join(f"{name} = t.{name} + excluded.{name}" for name in rollup.measures)
     return f"""INSERT INTO {rollup.table} AS t ({rollup.time}, {keys}, {", ".join(rollup.measures)})
 SELECT {at} AS at, {keys}, {sums} FROM stage_{kind} GROUP BY at, {keys} ORDER BY at, {keys}
 ON CONFLICT ({rollup.time}, {keys}) DO UPDATE SET {more}"""
+
+
+def month_of_days(rollup: Rollup, days: str) -> str:
+    """Sum the rows of ``days`` in the UTC month of ``:at`` into the month's rollup, which holds none of it."""
+    keys, sums = ", ".join(rollup.keys), ", ".join(f"sum({name})::bigint" for name in rollup.measures)
+    month = "date_trunc('month', CAST(:at AS timestamptz), 'UTC')"
+    return f"""INSERT INTO {rollup.table} ({rollup.time}, {keys}, {", ".join(rollup.measures)})
+SELECT {month}, {keys}, {sums} FROM {days} WHERE day >= {month} AND day < {month} + interval '1 month' GROUP BY {keys}"""
 
 
 def mark_dirty(kind: str) -> str:

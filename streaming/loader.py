@@ -133,7 +133,7 @@ def _add(connection: Connection, kind: str, now: datetime) -> None:
         connection.execute(text(load_sql.ADD_PROGRESS), {"now": now})
         return
     rollups = load_sql.ROLLUPS[kind]
-    ensure_months(connection, connection.execute(text(load_sql.months(kind))).scalars(), tuple(r.table for r in rollups))
+    ensure_months(connection, connection.execute(text(load_sql.months(kind))).scalars(), load_sql.partitioned(kind))
     for rollup in rollups:
         connection.execute(text(load_sql.add(kind, rollup)))
     if kind in ("usage", "engine"):

@@ -38,6 +38,7 @@ LOOK_BACK = timedelta(days=1)
 """Engine samples before the first day that make the state its first interval starts from."""
 COPIES = timedelta(days=7)
 """How far a copy of a request may lie from it, as in ``eventlog.archive.usage_minutes``."""
+_FORGET_MONTH = "DELETE FROM {rollup.table} WHERE {rollup.time} = date_trunc('month', CAST(:at AS timestamptz), 'UTC')"
 
 
 def recompute(engine: Engine, data_dir: Path, since: date, now: datetime) -> int:
@@ -81,8 +82,12 @@ def _replace(engine: Engine, window: Window, rows: dict[str, Iterable[Row]], now
             connection.execute(text(load_sql.staging(kind)))
             _stage(connection, kind, found)
             rollups = load_sql.ROLLUPS[kind]
-            ensure_months(connection, [window.start], tuple(rollup.table for rollup in rollups))
+            ensure_months(connection, [window.start], load_sql.partitioned(kind))
             for rollup in rollups:
+                if rollup.step_ms is None:
+                    connection.execute(text(_FORGET_MONTH.format(rollup=rollup)), {"at": window.start})
+                    connection.execute(text(load_sql.month_of_days(rollup, "usage_day")), {"at": window.start})
+                    continue
                 cut = f"DELETE FROM {rollup.table} WHERE {rollup.time} >= :start AND {rollup.time} < :end"
                 connection.execute(text(cut), {"start": window.start, "end": window.end})
                 connection.execute(text(load_sql.add(kind, rollup)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, insert
 
+from bench.year import coarser
 from control.ledger_close import close_due
 from core.capacity import NodeService
 from core.money import money
@@ -14,7 +15,7 @@ from core.rates import Rate
 from core.usage import Deployment
 from models.partitions import ensure_months
 from models.rates_repo import add_rates, declare_service
-from models.tables import EngineMinuteRow, StreamStateRow, UsageDayRow, UsageHourRow, UsageMinuteRow
+from models.tables import EngineMinuteRow, StreamStateRow, UsageDayRow, UsageHourRow, UsageMinuteRow, UsageMonthRow
 
 D = Deployment("lab", "prod", "tiny")
 T0 = datetime(2026, 11, 30, 11, tzinfo=UTC)
@@ -26,12 +27,13 @@ KEYS: dict[str, Any] = {
 
 
 def use(connection: Connection, at: datetime = T0, **changes: Any) -> None:
-    """One request of 1000 input and 100 output tokens in the minute, hour and day of ``at``."""
+    """One request of 1000 input and 100 output tokens in the minute, hour, day and month of ``at``."""
     ensure_months(connection, [at])
     row = {**KEYS, "requests": 1, "input_uncached": 1000, "output": 100, "kv_work_x2": 210_000, "duration_ms": 2000, **changes}
     connection.execute(insert(UsageMinuteRow), [{**row, "minute": at}])
     connection.execute(insert(UsageHourRow), [{**row, "hour": at.replace(minute=0)}])
     connection.execute(insert(UsageDayRow), [{**row, "day": at.replace(hour=0, minute=0)}])
+    connection.execute(insert(UsageMonthRow), [{**row, "month": at.replace(day=1, hour=0, minute=0)}])
 
 
 def engine_runs(connection: Connection, **sums: int) -> None:
@@ -40,6 +42,7 @@ def engine_runs(connection: Connection, **sums: int) -> None:
     key = {"cluster": D.cluster, "namespace": D.namespace, "model_id": D.model_id, "target": "t", "engine": "0", "node": "n1"}
     rows = [{**key, "minute": at, "observed_us": 60_000_000, "busy_us": 30_000_000, **sums} for at in minutes]
     connection.execute(insert(EngineMinuteRow), rows)
+    coarser(connection, "engine")
 
 
 def settle(db: Engine, now: datetime) -> None:
