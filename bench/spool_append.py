@@ -24,7 +24,7 @@ from eventlog.spool import SpoolLog, SpoolSettings
 
 LINE = (
     "chatcmpl-{n:032x}:chat,1764500000000,1764500009000,prod,llm,qwen3-32b,acme,search,rag,u{n},k1,P1,ok,exact,0,"
-    "900,300,0,0,250,40,9500,1"
+    "900,300,0,0,250,40,9500,0,1"
 )
 RECORD = b'{"schema":"usage/1","request_id":"x","pad":"' + b"x" * 850 + b'"}'
 

@@ -18,7 +18,7 @@ def measure(*, quick: bool) -> Row:
         found = stream_throughput.run(folder / "data", lines)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    busy = ", ".join(f"{name} {share:.2f}" for name, share in list(found["profile"]["busy_cores"].items())[:4])
+    busy = ", ".join(f"{name} {share:.2f}" for name, share in list(found["busy_cores"].items())[:4])
     return Row(
         "stream", "log → deltas → rollups (the stream alone), dedupe on",
         f"{lines:,} lines, {stream_throughput.DUPLICATES:.0%} repeated, {stream_throughput.TENANTS} tenants × "
@@ -31,7 +31,7 @@ def measure(*, quick: bool) -> Row:
             Figure("lines counted wrong", abs(found["counted"] - found["distinct_ids"]), "records", "less", floor=0, goal=0),
             Figure("segment → rollup p95", found["visible_to_rollup_p95_s"], "s", "less"),
         ),
-        f"busy share by chain of operators: {busy}; last checkpoint {found['profile']['checkpoint_ms']} ms, state "
-        f"{found['profile']['state_bytes'] / 2**20:.0f} MiB",
+        f"cores busy by chain of operators: {busy}; last checkpoint {found['checkpoint_ms']} ms, state "
+        f"{found['state_bytes'] / 2**20:.0f} MiB",
         found["start_up_s"], found,
     )  # fmt: skip

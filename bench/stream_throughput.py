@@ -84,7 +84,7 @@ def _lines(rnd: random.Random, lines: int) -> Iterator[str]:
                 f"chatcmpl-{rnd.randrange(i) if is_repeat else i:032x}", finished - duration * 9 // 10, finished,
                 "c1", "ns", f"model-{int(MODELS * rnd.random() ** 2)}", f"org{tenant % 10}", f"team{tenant}", "project",
                 f"user{tenant}", f"key{tenant}", "P1", "ok", "exact", 0, rnd.randrange(10, 6_000), rnd.choice((0, 0, 512)), 0, 0,
-                output, output // 4, duration, 1,
+                output, output // 4, duration, 0, 1,
             )
         )  # fmt: skip
 
@@ -152,7 +152,7 @@ def _until_applied(engine: Engine, lines: int, process: subprocess.Popen[bytes])
 def _put_probe(folder: Path, number: int) -> str:
     """Make a segment of one line visible; returns the org it belongs to."""
     segment, org = f"bbbbbbbb-{number + 1:012d}", f"probe{number}"
-    names, counts = ("c1", "ns", "m", org, "", "", "", "", "P1", "ok", "exact", 0), (1, 0, 0, 0, 1, 0, 1, 1)
+    names, counts = ("c1", "ns", "m", org, "", "", "", "", "P1", "ok", "exact", 0), (1, 0, 0, 0, 1, 0, 1, 0, 1)
     (folder / f".{segment}").write_text(f"{encode_line((f'probe-{number}', START_MS, START_MS, *names, *counts))},{segment}\n")
     (folder / f".{segment}").rename(folder / f"{segment}.1.csv")
     return org

@@ -19,14 +19,18 @@ from models.database import transaction
 from models.ledger_sums import LINE_COLUMNS, UNITS
 from models.partitions import ensure_months
 from models.rates_repo import add_rates, declare_service
-from models.tables_usage import ENGINE_MEASURES, USAGE_KEYS, USAGE_MEASURES
+from models.tables_usage import ENGINE_MEASURES, USAGE_KEYS
 from streaming.load_sql import ROLLUPS
 
 END = datetime(2026, 11, 30, 12, tzinfo=UTC)
 TENANTS, MODELS = 200, 8
 LINE_DAYS = 92
 CLUSTER, NAMESPACE = "bench", "inference"
-_KEYS, _MEASURES = ", ".join(USAGE_KEYS), ", ".join(USAGE_MEASURES)
+_KEYS = ", ".join(USAGE_KEYS)
+_MEASURES = (
+    "requests, input_uncached, input_cache_read, input_cache_write_5m, input_cache_write_1h, output, output_reasoning, "
+    "prefill_context, kv_work_x2, duration_ms"
+)
 
 _REQUESTS = f"""
     SELECT date_trunc('minute', CAST(:start AS timestamptz) + random() * (CAST(:end AS timestamptz) - :start)) AS minute,
@@ -108,24 +112,29 @@ class Year:
 
 def make(engine: Engine, requests: int, days: int) -> Year:
     """Fill an empty database. Takes about a minute a million requests."""
-    span = Window(END - timedelta(days=days), END)
+    span = make_work(engine, requests, timedelta(days=days))
     closed = Window(span.start, END - timedelta(minutes=30))
     lines = Window(max(span.start, END - timedelta(days=LINE_DAYS)), closed.end)
+    _ledger(engine, closed, lines)
+    return Year(span, lines, _analysed(engine))
+
+
+def make_work(engine: Engine, requests: int, duration: timedelta) -> Window:
+    """Prices, inventory, usage and engine rollups of the time before ``END``; nothing of it closed."""
+    span = Window(END - duration, END)
     _inventory(engine, span)
     for part in _months(span):
-        share = round(requests * (part.duration / span.duration))
         with transaction(engine) as connection:
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             ensure_months(connection, [part.start])
             connection.execute(text("SELECT setseed(0.5)"))
-            _run(connection, _MINUTES, part, requests=share)
+            _run(connection, _MINUTES, part, requests=round(requests * (part.duration / span.duration)))
             _run(connection, _ENGINES, part)
     with transaction(engine) as connection:
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         for kind in ("usage", "engine"):
             coarser(connection, kind)
-    _ledger(engine, closed, lines)
-    return Year(span, lines, _analysed(engine))
+    return span
 
 
 def _inventory(engine: Engine, span: Window) -> None:
