@@ -103,7 +103,7 @@ _WINDOWS, _LINES = _copy_into(LedgerWindowRow), _copy_into(LedgerLineRow)
 
 
 def _copy(connection: Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    """COPY costs a tenth of an insert. It goes past SQLAlchemy, so its errors are named here."""
+    """COPY, for lines come by the thousand. It goes past SQLAlchemy, so its errors are named here."""
     driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
     try:
         with driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
