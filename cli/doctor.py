@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import ssl
@@ -14,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
+import psutil
 from sqlalchemy import text
 
 from cli.settings import Settings, TargetSetting
@@ -22,7 +24,9 @@ from cli.wiring import database_url
 from core.errors import TokenfuseError
 from eventlog.manifest import current_epoch, segments
 from models.database import alembic_config, open_engine
+from models.outbox_repo import list_heartbeats
 
+SILENT_S = 60
 Verdict = Literal["ok", "warning", "error"]
 
 
@@ -46,6 +50,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         ("ports", lambda: _ports(settings, running)),
         ("event log", lambda: _log(settings)),
         ("stream", lambda: _stream(settings, running)),
+        ("processes", lambda: _processes(settings, running)),
         ("targets", lambda: _targets(settings)),
     )
     for name, check in checks:
@@ -149,6 +154,32 @@ def _stream(settings: Settings, running: bool) -> Iterator[Finding]:
             )
         else:
             yield Finding("stream", "ok", found)
+
+
+def _processes(settings: Settings, running: bool) -> Iterator[Finding]:
+    """Each process of a running Tokenfuse: alive by its pid, and by the sign of life it writes."""
+    if not running:
+        yield Finding("processes", "ok", "Tokenfuse is not running")
+        return
+    run_dir = settings.data_dir / "run"
+    for name, entry in json.loads((run_dir / "children.json").read_text()).items():
+        alive = psutil.pid_exists(int(entry["pid"]))
+        if alive:
+            yield Finding("processes", "ok", f"{name} runs (process {entry['pid']})")
+        else:
+            yield Finding("processes", "error", f"{name} is down and is started again", f"read {run_dir}/{name}.log")
+    engine = open_engine(database_url(settings))
+    try:
+        with engine.connect() as connection:
+            beats = list_heartbeats(connection)
+    finally:
+        engine.dispose()
+    for name, (at, detail) in sorted(beats.items()):
+        silent_s = round((datetime.now(UTC) - at).total_seconds())
+        if silent_s > SILENT_S:
+            yield Finding("processes", "error", f"{name} gave no sign of life for {silent_s} s", f"read the logs in {run_dir}")
+        elif detail.get("ok") is False:
+            yield Finding("processes", "warning", f"{name} reports trouble: {detail}", f"read the logs in {run_dir}")
 
 
 def _targets(settings: Settings) -> Iterator[Finding]:

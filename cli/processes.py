@@ -21,7 +21,8 @@ from cli.wiring import (
     stream_settings,
     utc_now,
 )
-from models.database import open_engine, start_embedded
+from models.database import open_engine, start_embedded, transaction
+from models.outbox_repo import beat
 
 log = logging.getLogger("tokenfuse")
 
@@ -96,9 +97,20 @@ def run_scrape(settings: Settings) -> int:
 
     engine = open_engine(database_url(settings))
     targets = [scrape_target(target) for target in settings.targets]
+
+    def beat_after(samples: int, faults: int) -> None:
+        with transaction(engine) as connection:
+            beat(connection, "scrape", utc_now(), {"samples": samples, "faults": faults})
+
     with event_log(settings) as spool:
         run_scraper(
-            targets, spool, settings.scrape_interval_s, stop_on_signal(), utc_now, ensure_partitions=partition_keeper(engine)
+            targets,
+            spool,
+            settings.scrape_interval_s,
+            stop_on_signal(),
+            utc_now,
+            ensure_partitions=partition_keeper(engine),
+            on_round=beat_after,
         )
     engine.dispose()
     return 0
