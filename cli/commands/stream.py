@@ -12,6 +12,8 @@ from cli.options import Run, common, parse_time
 from cli.output import print_json, say
 from cli.wiring import database, database_url, ready_database, stream_settings, utc_now
 from streaming import run as stream_run
+from streaming.loader import rebuild as apply_again
+from streaming.recompute import recompute
 
 
 @click.group()
@@ -39,16 +41,20 @@ def run_command(run: Run, until_idle: bool, web_port: int | None) -> int:
 
 
 @click.command()
-@click.option("--from", "from_", required=True, metavar="TIME", help="apply again what was written since then")
+@click.option("--from", "from_", required=True, metavar="TIME", help="what was written since then")
+@click.option("--recompute", "from_archive", is_flag=True, help="compute whole UTC days anew from the raw archive instead")
 @common
-def rebuild(run: Run, from_: str) -> None:
-    """After a database restore: apply the retained delta files it does not know yet."""
-    from streaming.rebuild import rebuild as rebuild_from
-
-    since = parse_time(from_, "--from")
+def rebuild(run: Run, from_: str, from_archive: bool) -> None:
+    """After a database restore: apply the kept delta files it does not know yet. Repeating it adds nothing."""
+    since, data_dir = parse_time(from_, "--from"), run.settings.data_dir.resolve()
     with database(run.settings) as engine:
-        report = rebuild_from(engine, run.settings.data_dir.resolve(), since, utc_now())
+        if from_archive:
+            done = recompute(engine, data_dir, since.date(), utc_now())
+        else:
+            done = apply_again(engine, data_dir, since, utc_now())
     if run.as_json:
-        print_json(report)
+        print_json({"since": since, "from_archive": from_archive, "done": done})
+    elif from_archive:
+        say(f"{done:,} rollup rows were computed anew from the archive, from {since:%Y-%m-%d} on.")
     else:
-        say(str(report))
+        say(f"{done:,} delta files were applied that the database did not know.")
