@@ -55,6 +55,6 @@ def rebuild(run: Run, from_: str, from_archive: bool) -> None:
     if run.as_json:
         print_json({"since": since, "from_archive": from_archive, "done": done})
     elif from_archive:
-        say(f"{done:,} rollup rows were computed anew from the archive, from {since:%Y-%m-%d} on.")
+        say(f"{done:,} days were computed anew from the archive, from {since:%Y-%m-%d} on.")
     else:
         say(f"{done:,} delta files were applied that the database did not know.")
