@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from money_rows import T0, D, a10g, engine_runs, service, use
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, event, text
 
 from control.ledger_close import BATCH, CloseReport, CloseSettings, close_all, close_due
 from core.usage import Deployment
@@ -72,6 +72,17 @@ def test_a_backlog_closes_completely_and_says_how_far_it_is(priced: Engine) -> N
     windows = 4 * 30 - 1
     assert (report.closed, report.failures, report.more) == (windows, [], False)
     assert seen == [(BATCH, windows), (windows, windows)]
+
+
+def test_a_day_takes_as_many_statements_as_a_window(priced: Engine) -> None:
+    with priced.begin() as connection:
+        busy_day(connection)
+    statements: list[str] = []
+    event.listen(priced, "before_cursor_execute", lambda conn, cursor, statement, *rest: statements.append(statement))
+    close_due(priced, T0 + timedelta(minutes=31))
+    one_window = len(statements)
+    assert close_due(priced, T0 + timedelta(hours=24)).closed == 94
+    assert len(statements) - one_window == one_window + 1, "one more: silent windows read the 24 h before them"
 
 
 def test_the_oldest_come_first_so_that_what_is_closed_has_no_hole(priced: Engine) -> None:
