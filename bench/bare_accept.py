@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+
 
 def serve(folder: str, port: int, records: int) -> None:
     """A FastAPI app on uvicorn: body → one write and one fdatasync → 202."""
-    import uvicorn
-    from fastapi import FastAPI, Request
-    from fastapi.concurrency import run_in_threadpool
-    from fastapi.responses import JSONResponse
-
     app = FastAPI()
     file = os.open(Path(folder) / "bodies", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
