@@ -109,17 +109,19 @@ def steps(window: Window, zone_name: str) -> Iterator[Window]:
         at = whole.end
 
 
-def series(connection: Connection, view: View) -> list[dict[str, Any]]:
-    """One point a step: closed cost, or with an estimate where quarter hours are still open; unknown stays unknown."""
+def late_steps(view: View) -> list[Window]:
+    """The steps whose spend is asked for with its estimate."""
+    return [window for window in steps(view.elapsed, view.zone) if window.end > view.now - LATELY]
+
+
+def series(connection: Connection, view: View, late: Mapping[Window, Spend]) -> list[dict[str, Any]]:
+    """One point a step: closed cost, or the spend given for ``late_steps``; unknown stays unknown."""
     elapsed = view.elapsed
     step = step_of(elapsed)
     closed: dict[datetime, list[Mapping[str, Any]]] = {}
     for row in ledger_rows(connection, (step,), elapsed, filters=view.filters, zone_name=view.zone):
         closed.setdefault(row[step], []).append(row)
-    windows = list(steps(elapsed, view.zone))
-    late = [window for window in windows if window.end > view.now - LATELY]
-    spends = dict(zip(late, view.spends(connection, late), strict=True))
-    return [_late(w, spends[w]) if w in spends else _closed(view, w, closed) for w in windows]
+    return [_late(w, late[w]) if w in late else _closed(view, w, closed) for w in steps(elapsed, view.zone)]
 
 
 def _late(window: Window, found: Spend) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from models.asked_scopes import AskedScopes, asked_scopes
 DAY = timedelta(days=1)
 Span = tuple[int, datetime, datetime]
 """Which pair, and the half-open time of it."""
+Gap = tuple[Deployment, int, str]
+"""Closed quarter hours of a deployment without a price: how many, and why."""
 
 _DAYS = """
     SELECT a.n, x.currency, CASE WHEN {own} THEN x.cost ELSE 0 END AS cost, x.allocated
@@ -30,21 +32,31 @@ _LINES = """
     JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version)
 """
 _SUMS = "SELECT n, currency, sum(cost) AS cost, sum(allocated) AS allocated FROM ({parts}) parts GROUP BY n, currency"
-_ANY_UNPRICED = text("""
-    SELECT 1 FROM ledger_window x JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version)
-    WHERE x.capacity_cost IS NULL AND x.window_start >= :since AND x.window_start < :until
-        AND x.gateway_input_tokens + x.gateway_output_tokens > 0 LIMIT 1
-""")
-_UNPRICED = """
-    SELECT a.n, x.cluster, x.namespace, x.model_id, count(*) AS windows, min(x.detail ->> 'reason') AS reason
-    FROM {asked} JOIN ledger_window x ON x.window_start >= a.since AND x.window_start < a.until
+_TOKENS_WITHOUT_PRICE = "x.capacity_cost IS NULL AND x.gateway_input_tokens + x.gateway_output_tokens > 0"
+_GAPS = text(f"""
+    SELECT w.n, x.cluster, x.namespace, x.model_id, count(*) AS windows, min(x.detail ->> 'reason') AS reason
+    FROM unnest(CAST(:n AS integer[]), CAST(:since AS timestamptz[]), CAST(:until AS timestamptz[])) AS w(n, since, until)
+    JOIN ledger_window x ON x.window_start >= w.since AND x.window_start < w.until
     JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version)
+    WHERE {_TOKENS_WITHOUT_PRICE} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+""")
+# Each LIMIT 1 stops at the first sign of use; the day's sums spare those who never used the deployment the search by minute.
+_USED = f"""
+    SELECT a.gap FROM {{asked}}
     JOIN LATERAL (
-        SELECT 1 FROM usage_minute u WHERE u.minute >= x.window_start AND u.minute < x.window_start + interval '15 minutes'
-            AND (u.cluster, u.namespace, u.model_id) = (x.cluster, x.namespace, x.model_id) AND {holds} LIMIT 1
+        SELECT 1 FROM usage_day u WHERE u.day >= date_trunc('day', a.since, 'UTC') AND u.day < a.until
+            AND (u.cluster, u.namespace, u.model_id) = (a.cluster, a.namespace, a.model_id) AND {{holds}} LIMIT 1
+    ) at_all ON TRUE
+    JOIN LATERAL (
+        SELECT 1 FROM ledger_window x JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version)
+        JOIN LATERAL (
+            SELECT 1 FROM usage_minute u
+            WHERE u.minute >= x.window_start AND u.minute < x.window_start + interval '15 minutes'
+                AND (u.cluster, u.namespace, u.model_id) = (x.cluster, x.namespace, x.model_id) AND {{holds}} LIMIT 1
+        ) then_too ON TRUE
+        WHERE x.window_start >= a.since AND x.window_start < a.until
+            AND (x.cluster, x.namespace, x.model_id) = (a.cluster, a.namespace, a.model_id) AND {_TOKENS_WITHOUT_PRICE} LIMIT 1
     ) used ON TRUE
-    WHERE x.capacity_cost IS NULL AND x.gateway_input_tokens + x.gateway_output_tokens > 0
-    GROUP BY 1, 2, 3, 4
 """
 
 
@@ -81,22 +93,41 @@ def closed_sums(connection: Connection, asks: Sequence[tuple[Scope, Window]]) ->
     return found
 
 
-def unpriced_windows(connection: Connection, asks: Sequence[tuple[Scope, Window]]) -> list[list[tuple[Deployment, int, str]]]:
-    """Per pair the deployments in which it has closed quarter hours with tokens and no price: how many, and why."""
-    found: list[list[tuple[Deployment, int, str]]] = [[] for _ in asks]
-    if not asks:
+def unpriced_windows(connection: Connection, asks: Sequence[tuple[Scope, Window]]) -> list[list[Gap]]:
+    """Per pair the deployments it used in closed quarter hours with tokens and no price: how many such the deployment has in the
+    window, and why."""
+    found: list[list[Gap]] = [[] for _ in asks]
+    windows = list(dict.fromkeys(window for _, window in asks))
+    gaps = _gaps(connection, windows)
+    possible = [(n, gap) for n, (_, window) in enumerate(asks) for gap in gaps.get(window, ())]
+    if not possible:
         return found
-    whole = {"since": min(w.start for _, w in asks), "until": max(w.end for _, w in asks)}
-    if connection.execute(_ANY_UNPRICED, whole).first() is None:
-        return found
-    spans = [(n, window.start, window.end) for n, (_, window) in enumerate(asks)]
+    beside: dict[str, tuple[str, Sequence[Any]]] = {
+        "gap": ("integer", range(len(possible))),
+        "since": ("timestamptz", [asks[n][1].start for n, _ in possible]),
+        "until": ("timestamptz", [asks[n][1].end for n, _ in possible]),
+        "cluster": ("text", [gap[0].cluster for _, gap in possible]),
+        "namespace": ("text", [gap[0].namespace for _, gap in possible]),
+        "model_id": ("text", [gap[0].model_id for _, gap in possible]),
+    }
     parts: list[str] = []
     values: dict[str, Any] = {}
-    for asked in _asked([scope for scope, _ in asks], spans, "a"):
-        parts.append(_UNPRICED.format(asked=asked.relation, holds=asked.holds("u")))
+    for asked in asked_scopes([asks[n][0] for n, _ in possible], beside):
+        parts.append(_USED.format(asked=asked.relation, holds=asked.holds("u")))
         values |= asked.values
-    for r in connection.execute(text(" UNION ALL ".join(parts) + " ORDER BY 1, 2, 3, 4"), values):
-        found[r.n].append((Deployment(r.cluster, r.namespace, r.model_id), r.windows, r.reason))
+    for row in connection.execute(text(" UNION ALL ".join(parts) + " ORDER BY 1"), values):
+        n, gap = possible[row.gap]
+        found[n].append(gap)
+    return found
+
+
+def _gaps(connection: Connection, windows: Sequence[Window]) -> dict[Window, list[Gap]]:
+    found: dict[Window, list[Gap]] = {}
+    if windows:
+        starts, ends = [w.start for w in windows], [w.end for w in windows]
+        for r in connection.execute(_GAPS, {"n": list(range(len(windows))), "since": starts, "until": ends}):
+            gap = (Deployment(r.cluster, r.namespace, r.model_id), r.windows, r.reason)
+            found.setdefault(windows[r.n], []).append(gap)
     return found
 
 

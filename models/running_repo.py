@@ -62,10 +62,6 @@ _FREEZE = text("""
     VALUES (:cluster, :namespace, :model_id, :start, :currency, :source, CAST(:units AS jsonb))
     ON CONFLICT (cluster, namespace, model_id, window_start) DO NOTHING
 """)
-_FROZEN = text("""
-    SELECT currency, source, units FROM running_rate
-    WHERE cluster = :cluster AND namespace = :namespace AND model_id = :model_id AND window_start = :start
-""")
 _SO_FAR = text("""
     SELECT sum(requests) AS requests, sum(input_uncached + input_cache_write_5m + input_cache_write_1h) AS input_uncached,
            sum(input_cache_read) AS input_cached, sum(output) AS output, sum(kv_work_x2) AS kv_work_x2,
@@ -161,12 +157,6 @@ def freeze_units(connection: Connection, frozen: Mapping[Place, RunningUnits]) -
     ]
     if rows:
         connection.execute(_FREEZE, rows)
-
-
-def frozen_units(connection: Connection, deployment: Deployment, start: datetime) -> RunningUnits | None:
-    """The unit rates an open quarter hour was estimated with, if anybody asked for its spend."""
-    row = connection.execute(_FROZEN, {**_key(deployment), "start": start}).first()
-    return None if row is None else _units(row)
 
 
 def work_so_far(connection: Connection, deployment: Deployment, window: Window) -> WorkSoFar:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, insert, text
+from sqlalchemy.dialects.postgresql import insert as upsert
 
 from core.capacity import NodeService
 from core.money import money
@@ -13,7 +14,7 @@ from core.rates import Rate
 from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window
 from models.partitions import ensure_months
-from models.tables import DirtyWindowRow, EngineMinuteRow, UsageMinuteRow
+from models.tables import DirtyWindowRow, EngineMinuteRow, UsageDayRow, UsageMinuteRow
 
 D = Deployment("lab", "prod", "tiny")
 T0 = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -34,9 +35,13 @@ def service(since: datetime = T0) -> NodeService:
 
 
 def use(connection: Connection, at: datetime = T0, **changes: Any) -> None:
+    """A request in its minute; the day rollup knows that there was one."""
     ensure_months(connection, [at])
     row = {**KEYS, "minute": at, "requests": 1, "input_uncached": 1000, "output": 100, "kv_work_x2": 210_000, **changes}
     connection.execute(insert(UsageMinuteRow), [row])
+    seen = {**row, "day": at.replace(hour=0, minute=0, second=0, microsecond=0)}
+    del seen["minute"]
+    connection.execute(upsert(UsageDayRow).values(seen).on_conflict_do_nothing())
     start = at - timedelta(minutes=at.minute % 15)
     dirty = {"cluster": D.cluster, "namespace": D.namespace, "model_id": D.model_id, "start": start, "at": at}
     connection.execute(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -154,6 +155,20 @@ def closed_cost(ask: SpendAsk, lines: Sequence[Line]) -> Decimal:
     return sum((cost(line) * (2 if ask.basis == "allocation" else 1) for line in mine), Decimal(0))
 
 
+def without_price(ask: SpendAsk, lines: Sequence[Line]) -> int:
+    """By hand: the closed quarter hours with tokens of the unpriced deployment, where the scope used it in one of them."""
+    there = [line for line in lines if line.model == "unpriced" and line.quarter < CLOSED_QUARTERS]
+    tokens = {q: sum(line.tokens for line in there if line.quarter == q) for q in range(CLOSED_QUARTERS)}
+    seen = [line for line in there if tokens[line.quarter] and ask.window.contains(line.start)]
+    used = any(covers(ask.scope, replace(line, kind="served")) for line in seen)
+    return len({line.quarter for line in seen}) if used else 0
+
+
+def unpriced_quarters(found: Spend) -> int:
+    named = re.search(r"(\d+) closed quarter hours of lab/prod/unpriced: no rate in quarter", found.reason)
+    return int(named[1]) if named else 0
+
+
 def covers(scope: Scope, line: Line) -> bool:
     if scope.kind in ("tenant", "service_tier") and line.kind not in ("served", "wasted"):
         return False
@@ -183,6 +198,7 @@ def test_together_they_are_what_each_is_alone_and_the_closed_part_is_the_sum_of_
         assert together == one_by_one(connection, asks)
         assert together == spend_many(connection, asks, NOW)
         assert [found.closed.amount for found in together] == [closed_cost(ask, lines) for ask in asks]
+        assert [unpriced_quarters(found) for found in together] == [without_price(ask, lines) for ask in asks]
 
 
 def test_two_budgets_of_one_scope_add_up_from_two_of_its_parts(fleet: Engine) -> None:
