@@ -17,6 +17,8 @@ from rich.table import Table
 from core.money import plain
 
 _NUMBERS = (int, float, Decimal)
+WIDE = 240
+"""Columns of a table that goes to a file or a pipe."""
 
 
 def jsonable(value: Any) -> Any:
@@ -43,7 +45,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str =
     if as_json:
         print_json(list(rows))
         return
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
     if not rows:
         console.print(empty)
         return

@@ -9,7 +9,7 @@ from datetime import timedelta
 import click
 
 from cli.options import Run, common, parse_time, window_options
-from cli.output import print_json, print_rows, say
+from cli.output import Progress, print_json, print_rows, say
 from cli.wiring import close_settings, database, utc_now
 from control.ledger_close import close_all, ledger_show
 from core.windows import Window
@@ -31,12 +31,18 @@ def close(run: Run, since: str | None, no_grace: bool) -> int:
     if no_grace:
         settings = replace(settings, grace=timedelta(0))
     with database(run.settings) as engine:
-        report = close_all(engine, utc_now(), settings, since=parse_time(since, "--since") if since else None)
+        report = close_all(
+            engine,
+            utc_now(),
+            settings,
+            since=parse_time(since, "--since") if since else None,
+            progress=Progress("quarter hours", every=500),
+        )
     if run.as_json:
         print_json(asdict(report))
-    elif report.held:
-        say(f"Nothing was closed: {report.held}")
     else:
+        if report.held:
+            say(f"Held: {report.held}")
         say(
             f"{report.closed} closed, {report.reclosed} closed again, {report.unchanged} unchanged, "
             f"{report.unpriced} without a price."

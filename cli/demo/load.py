@@ -72,7 +72,7 @@ def prepare(settings: Settings, days: int) -> Demo | None:
     shift = floor_time(now - RECORDED_FOR, QUARTER_HOUR) - floor_time(recorded, QUARTER_HOUR)
     engine = ready_database(settings, database_url(settings))
     with transaction(engine) as connection:
-        _inventory(connection, now - timedelta(days=days))
+        _inventory(connection, history_start(recorded + shift, days))
         _budgets(connection, settings, now)
         _, token = create_token(connection, "demo reader", ("read",), "", now)
         _, guard_token = create_token(connection, "demo-gateway", ("policy", "ingest"), "", now)
@@ -82,6 +82,11 @@ def prepare(settings: Settings, days: int) -> Demo | None:
     file.touch(mode=0o600)
     file.write_text(token)
     return Demo(shift, recorded + shift)
+
+
+def history_start(recording_from: datetime, days: int) -> datetime:
+    """A whole hour, ``days`` before the recording."""
+    return recording_from.replace(minute=0, second=0, microsecond=0) - timedelta(days=days)
 
 
 def _inventory(connection: Any, since: datetime) -> None:
@@ -127,7 +132,7 @@ def load_recording(settings: Settings, demo: Demo) -> DemoReport:
 
 def load_history(settings: Settings, demo: Demo, days: int) -> DemoReport:
     """The generated history, which ends where the recording begins; then the folder is marked as loaded."""
-    month = Month(demo.recording_from.replace(minute=0, second=0, microsecond=0) - timedelta(days=days), demo.recording_from)
+    month = Month(history_start(demo.recording_from, days), demo.recording_from)
     engines = [Engine(LONG_POOL, "gpu-a", month.start), Engine(CHAT_POOL, "gpu-b", month.start)]
     db = ready_database(settings, database_url(settings))
     keeper, taken, samples = partition_keeper(db), 0, 0
