@@ -23,7 +23,7 @@ GROUPS: Mapping[str, str] = {
     "key_id": "Key", "service_tier": "Service tier", "quarter_hour": "Quarter hour", "hour": "Hour", "day": "Day",
 }  # fmt: skip
 TIME_GROUPS = ("quarter_hour", "hour", "day")
-NO_NAME = "(nobody: unattributed, idle)"
+NO_NAME = "(unnamed or unattributed)"
 CHART_ROWS = 20
 
 Row = Mapping[str, Any]
