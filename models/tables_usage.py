@@ -97,7 +97,6 @@ class UsageLengthRow(Base):
     namespace: Mapped[str] = _key()
     model_id: Mapped[str] = _key()
     org: Mapped[str] = _key()
-    team: Mapped[str] = _key()
     kind: Mapped[str] = _key()
     bucket: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
     requests: Mapped[int] = _sum()

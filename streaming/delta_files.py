@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-KINDS: tuple[str, ...] = ("usage", "length", "engine", "progress")
+KINDS: tuple[str, ...] = ("usage", "engine", "progress")
 """In the order they are applied: a segment's progress never shows before the sums that were written with it."""
 
 
@@ -33,6 +33,7 @@ class DeltaFile:
     size: int
     finished_ns: int
     offset: int = 0
+    is_packed: bool = False
 
     def read(self) -> bytes:
         with self.path.open("rb") as file:
@@ -108,7 +109,7 @@ def _packed(pack: Path, kind: str) -> Iterator[DeltaFile]:
             offset = file.tell()
             if offset + noted["bytes"] > end:
                 return
-            yield DeltaFile(kind, noted["name"], pack, noted["bytes"], 0, offset)
+            yield DeltaFile(kind, noted["name"], pack, noted["bytes"], 0, offset, is_packed=True)
             file.seek(offset + noted["bytes"])
 
 

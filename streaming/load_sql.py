@@ -1,4 +1,4 @@
-"""The SQL that adds one staged delta kind to its rollups. Staging columns are ``streaming.plan.DELTAS[kind]``."""
+"""The SQL that adds what is staged to its rollups."""
 
 from __future__ import annotations
 
@@ -39,18 +39,30 @@ ROLLUPS: dict[str, tuple[Rollup, ...]] = {
         Rollup(f"engine_{unit}", unit, "minute_ms", step_ms, ENGINE_DIMENSIONS, ENGINE_MEASURES) for unit, step_ms in _STEPS
     ),
 }
+STAGED: dict[str, tuple[tuple[str, str], ...]] = {
+    **DELTAS,
+    "usage": tuple(column for column in DELTAS["usage"] if not column[0].startswith("length_")),
+    "length": (
+        ("hour_ms", "BIGINT"),
+        *((name, "STRING") for name in (*LENGTH_KEYS, "kind")),
+        ("bucket", "INT"),
+        ("requests", "BIGINT"),
+        ("tokens", "BIGINT"),
+    ),
+}
+"""Columns of each staging table, in order: those of the delta files, but for usage, which is summed first (``streaming.presum``)."""
 TIME_COLUMN = {"usage": "minute_ms", "length": "hour_ms", "engine": "minute_ms"}
 
 
 def staging(kind: str) -> str:
     """A staging table of this transaction's own."""
-    columns = ", ".join(f"{name} {_PG_TYPES[sql_type]} NOT NULL" for name, sql_type in DELTAS[kind])
+    columns = ", ".join(f"{name} {_PG_TYPES[sql_type]} NOT NULL" for name, sql_type in STAGED[kind])
     return f"CREATE TEMPORARY TABLE stage_{kind} ({columns}) ON COMMIT DROP"
 
 
 def copy_in(kind: str) -> str:
-    names = ", ".join(name for name, _ in DELTAS[kind])
-    texts = ", ".join(name for name, sql_type in DELTAS[kind] if sql_type == "STRING")
+    names = ", ".join(name for name, _ in STAGED[kind])
+    texts = ", ".join(name for name, sql_type in STAGED[kind] if sql_type == "STRING")
     return f"COPY stage_{kind} ({names}) FROM STDIN (FORMAT csv, FORCE_NOT_NULL ({texts}), ENCODING 'UTF8')"
 
 

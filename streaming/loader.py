@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import duckdb
 import psycopg
 import structlog
 from sqlalchemy import Connection, Engine, text
@@ -17,6 +19,7 @@ from core.errors import Unavailable
 from models.partitions import ensure_months
 from streaming import delta_files, load_sql
 from streaming.delta_files import DeltaFile
+from streaming.presum import SUMS, presum
 from streaming.side_topics import TABLES, import_topic
 
 POLL_S = 0.15
@@ -24,7 +27,7 @@ SIDE_ROUNDS = 10
 FAULT_WAIT_S = 5.0
 BATCH_FILES = 64
 BATCH_BYTES = 32_000_000
-DAMAGE = (psycopg.DataError, psycopg.IntegrityError)
+DAMAGE = (psycopg.DataError, psycopg.IntegrityError, duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException)
 """Faults of a file's content; any other fault is the database's, and the file waits."""
 LOADER_LOCK = 7_360_702
 """Advisory lock of one loading transaction: two loaders take turns."""
@@ -72,7 +75,7 @@ class Loader:
         """One transaction for the batch; when it fails on its content, each file alone, and the bad one is set aside."""
         try:
             new = apply_files(self.engine, kind, batch, self.now())
-        except (DBAPIError, psycopg.Error) as error:
+        except (DBAPIError, psycopg.Error, duckdb.Error) as error:
             fault = error.orig if isinstance(error, DBAPIError) else error
             if not isinstance(fault, DAMAGE):
                 raise Unavailable(f"the database did not take {batch[0].name}: {fault}", hint="run `tokenfuse doctor`") from error
@@ -110,19 +113,35 @@ def apply_files(engine: Engine, kind: str, files: list[DeltaFile], now: datetime
         known = set(connection.execute(query, {"names": [file.name for file in files]}).scalars())
         new = [file for file in files if file.name not in known]
         if new:
-            connection.execute(text(load_sql.staging(kind)))
-            counts = {file.name: _copy(connection, kind, file) for file in new}
-            _add(connection, kind, now)
+            counts = _add_usage(connection, new, now) if kind == "usage" else _add_rows(connection, kind, new, now)
             _record(connection, kind, counts, now)
             connection.execute(text("SELECT pg_notify('tokenfuse_loaded', :kind)"), {"kind": kind})
     return len(new)
 
 
-def _copy(connection: Connection, kind: str, file: DeltaFile) -> int:
+def _add_usage(connection: Connection, files: list[DeltaFile], now: datetime) -> dict[str, int]:
+    """Add the batch's sums and lengths; returns the rows of each file."""
+    with tempfile.TemporaryDirectory(prefix="tokenfuse-load") as name:
+        counts = presum(files, Path(name))
+        for kind in SUMS:
+            connection.execute(text(load_sql.staging(kind)))
+            _copy(connection, kind, (Path(name) / f"{kind}.csv").read_bytes())
+            _add(connection, kind, now)
+    return counts
+
+
+def _add_rows(connection: Connection, kind: str, files: list[DeltaFile], now: datetime) -> dict[str, int]:
+    connection.execute(text(load_sql.staging(kind)))
+    counts = {file.name: _copy(connection, kind, file.read()) for file in files}
+    _add(connection, kind, now)
+    return counts
+
+
+def _copy(connection: Connection, kind: str, rows: bytes) -> int:
     cursor = connection.connection.cursor()
     try:
         with cursor.copy(load_sql.copy_in(kind)) as copy:
-            copy.write(file.read())
+            copy.write(rows)
         return int(cursor.rowcount)
     finally:
         cursor.close()

@@ -24,14 +24,8 @@ DELTAS: dict[str, Columns] = {
         ("minute_ms", "BIGINT"),
         *((name, "BIGINT" if name == "workload_class" else "STRING") for name in USAGE_KEYS),
         *((name, "BIGINT") for name in USAGE_MEASURES),
-    ),
-    "length": (
-        ("hour_ms", "BIGINT"),
-        *((name, "STRING") for name in usage_sql.LENGTH_KEYS),
-        ("kind", "STRING"),
-        ("bucket", "INT"),
-        ("requests", "BIGINT"),
-        ("tokens", "BIGINT"),
+        ("length_input", "BIGINT"),
+        ("length_output", "BIGINT"),
     ),
     "progress": (("topic", "STRING"), ("segment", "STRING"), ("lines", "BIGINT")),
     "engine": (
@@ -40,7 +34,7 @@ DELTAS: dict[str, Columns] = {
         *((name, "BIGINT") for name in ENGINE_MEASURES),
     ),
 }
-"""Columns of each delta kind's CSV files, in order; the loader reads them by this."""
+"""Columns of each delta kind's CSV files, in order; the loader reads them by this. A usage row is one slice of one request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ def configuration(plan: Plan, settings: StreamSettings, folders: JobFolders, web
         "state.backend.type": settings.state_backend,
         "state.backend.rocksdb.memory.managed": "true",
         "state.backend.rocksdb.use-bloom-filter": "true",
+        "state.backend.rocksdb.timer-service.factory": "HEAP",
         "taskmanager.memory.managed.size": "512 mb",
         "taskmanager.memory.network.max": "128 mb",
         "table.exec.state.ttl": f"{plan.state_ttl_ms} ms",

@@ -25,8 +25,11 @@ MINUTE = 1_796_050_740_000  # 2026-11-30T14:59:00Z
 KEYS = "c,ns,m,org,team,,u,k,P1,ok,exact,0"
 
 
-def usage_row(minute_ms: int, *, requests: int = 1, output: int = 10, keys: str = KEYS) -> str:
+def usage_row(
+    minute_ms: int, *, requests: int = 1, output: int = 10, keys: str = KEYS, length_input: int = -1, length_output: int = -1
+) -> str:
     measures = {name: 0 for name in USAGE_MEASURES} | {"requests": requests, "output": output}
+    measures |= {"length_input": length_input, "length_output": length_output}
     return ",".join([str(minute_ms), keys, *map(str, measures.values())])
 
 
@@ -169,10 +172,24 @@ def test_two_loaders_at_once_add_each_file_once(db: Engine, tmp_path: Path) -> N
 def test_progress_and_lengths_add_up(db: Engine, tmp_path: Path, load: Callable[[], int]) -> None:
     put(tmp_path, "progress", "a-0-0", "usage,aaaaaaaa-000000000001,3", "engine,aaaaaaaa-000000000001,1")
     put(tmp_path, "progress", "a-1-0", "usage,aaaaaaaa-000000000001,4")
-    put(tmp_path, "length", "a-0-0", "1796050800000,c,ns,m,org,team,input,12,2,17", "1796050800000,c,ns,m,org,team,input,-1,1,0")
+    put(
+        tmp_path, "usage", "a-0-0",
+        usage_row(MINUTE, length_input=8, length_output=0),
+        usage_row(MINUTE + 60_000, requests=0),
+        usage_row(MINUTE + 60_000, length_input=9, length_output=3),
+        usage_row(MINUTE + 120_000, length_input=8),
+    )  # fmt: skip
     load()
     assert total(db, "SELECT topic, lines FROM segment_progress ORDER BY 1") == [("engine", 1), ("usage", 7)]
-    assert total(db, "SELECT bucket, requests, tokens FROM usage_length_hour ORDER BY 1") == [(-1, 1, 0), (12, 2, 17)]
+    assert total(
+        db,
+        "SELECT extract(hour FROM hour AT TIME ZONE 'UTC')::int, kind, bucket, requests, tokens FROM usage_length_hour ORDER BY 1, 2, 3",
+    ) == [
+        (14, "input", 12, 1, 8),
+        (14, "output", -1, 1, 0),
+        (15, "input", 12, 2, 17),
+        (15, "output", 6, 1, 3),
+    ]
 
 
 def test_each_commit_is_announced(db: Engine, tmp_path: Path, load: Callable[[], int]) -> None:

@@ -43,7 +43,7 @@ def log(tmp_path: Path) -> SpoolLog:
     made = SpoolLog(tmp_path / "log", SpoolSettings(reserve_bytes=1, reserve_percent=0), lambda: NOW)
     names = ("c", "ns", "m", "o", "t", "", "u", "k", "P1", "ok", "exact", 0)
     counts = (5_000, 512, 0, 0, 4_321, 1_000)
-    line = encode_line(("r1", FIRST_MS, FINISHED_MS, *names, *counts, 260_000, 1))
+    line = encode_line(("r1", FIRST_MS, FINISHED_MS, *names, *counts, 260_000, 0, 1))
     made.append("usage", LogBatch([line, line]))
     made.append("engine", LogBatch([encode_engine(sample) for sample in samples()]))
     made.flush()
@@ -74,7 +74,8 @@ def test_every_rollup_comes_back_and_twice_is_the_same(db: Engine, tmp_path: Pat
         assert recompute(db, tmp_path, NOW.date() - timedelta(days=2), NOW) == 3
         query = "SELECT (extract(epoch FROM minute) * 1000)::bigint, output, requests FROM usage_minute ORDER BY 1"
         assert sums(db, query) == wanted
-        assert sums(db, "SELECT sum(requests)::int, sum(output)::int FROM usage_day") == [(1, 4_321)]
+        for table in ("usage_hour", "usage_day", "usage_month"):
+            assert sums(db, f"SELECT sum(requests)::int, sum(output)::int FROM {table}") == [(1, 4_321)]
         assert sums(db, "SELECT kind, tokens FROM usage_length_hour ORDER BY 1") == [("input", 5_512), ("output", 4_321)]
         assert sums(db, "SELECT sum(prompt_tokens)::int FROM engine_minute") == [(prompt,)]
 
