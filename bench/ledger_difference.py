@@ -29,6 +29,7 @@ _WRONG = """
 """
 _TOTALS = """
     SELECT (SELECT sum(cost) FROM ledger_day), (SELECT sum(cost) FROM ledger_line_day), (SELECT sum(cost) FROM ledger_line_month),
+           (SELECT sum(cost) FROM ledger_kind_day),
            (SELECT sum(capacity_cost) FROM ledger_window JOIN ledger_head
             USING (cluster, namespace, model_id, window_start, version))
 """
@@ -96,7 +97,7 @@ def _figures(
     if not wrong.windows or wrong.unpriced:
         raise AssertionError(f"{wrong.unpriced} of {wrong.windows} windows have no price")
     difference = max(wrong.cost, wrong.allocated)
-    in_sums = max(abs(total - totals[3]) for total in totals)
+    in_sums = max(abs(total - totals[-1]) for total in totals)
     return (
         Figure("greatest difference of a window", float(difference), "USD", "less", floor=0, goal=0),
         Figure("difference of the day and month sums", float(in_sums), "USD", "less", floor=0, goal=0),

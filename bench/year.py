@@ -16,7 +16,7 @@ from core.usage import Deployment
 from core.windows import Window
 from ingest.prices.rate_card import default_rate_card
 from models.database import transaction
-from models.ledger_sums import LINE_COLUMNS, UNITS
+from models.ledger_sums import TABLES
 from models.partitions import ensure_months
 from models.rates_repo import add_rates, declare_service
 from models.tables_usage import ENGINE_MEASURES, USAGE_KEYS
@@ -84,7 +84,7 @@ _WINDOWS = f"""
          interval '15 minutes') at, generate_series(0, {MODELS - 1}) m
 """
 _SUMS = """
-    INSERT INTO ledger_line_{unit} ({unit}, {keys}, currency, lines, tokens, requests, cost, allocated)
+    INSERT INTO {table} ({unit}, {keys}, currency, lines, tokens, requests, cost, allocated)
     SELECT date_trunc('{unit}', window_start, 'UTC'), {keys}, 'USD', count(*), sum(tokens), sum(requests), sum(cost),
            sum(allocated)
     FROM ledger_line GROUP BY 1, {keys}
@@ -170,8 +170,8 @@ def _ledger(engine: Engine, closed: Window, lines: Window) -> None:
             _run(connection, _IDLE, part)
     with transaction(engine) as connection:
         connection.execute(text("SET LOCAL statement_timeout = 0"))
-        for unit in UNITS:
-            connection.execute(text(_SUMS.format(unit=unit, keys=", ".join(LINE_COLUMNS))))
+        for table, unit, keys in TABLES:
+            connection.execute(text(_SUMS.format(table=table, unit=unit, keys=", ".join(keys))))
         connection.execute(text(_DAYS))
 
 

@@ -85,7 +85,7 @@ def ledger_rows(
     keys = _keys(by, LINE_KEYS)
     where, values = _filters(filters, LINE_KEYS)
     bound = {**_values(window, as_of, zone_name), **values}
-    source = _lines(as_of, keys, window, zone_name, bound)
+    source = _lines(as_of, keys, filters or {}, window, zone_name, bound)
     sums = "sum(x.tokens) AS tokens, sum(x.requests) AS requests, sum(x.cost) AS cost, sum(x.allocated) AS allocated"
     return [_plain(row._mapping) for row in connection.execute(_grouped(keys, where, sums, source), bound)]
 
@@ -97,12 +97,14 @@ _LINES_AS_OF = (
 )
 
 
-def _lines(as_of: datetime | None, keys: Mapping[str, str], window: Window, zone_name: str, values: dict[str, Any]) -> str:
+def _lines(
+    as_of: datetime | None, keys: Mapping[str, str], filters: Mapping[str, str], window: Window, zone_name: str,
+    values: dict[str, Any],
+) -> str:  # fmt: skip
     """The lines of ``window``: as they stood, or the newest by the coarsest sums the keys allow (bounds go into ``values``)."""
     if as_of is not None:
         return _LINES_AS_OF
-    times = [key for key in ("quarter_hour", "hour", "day") if key in keys]
-    return newest_lines(window, times[0] if times else None, zone_name, values)
+    return newest_lines(window, {*keys, *filters}, zone_name, values)
 
 
 def unit_cost_rows(
@@ -128,7 +130,7 @@ def unit_cost_rows(
     keys = _keys(by, {k: v for k, v in LINE_KEYS.items() if k not in ("kind", "token_kind")})
     where, values = _filters(filters, LINE_KEYS)
     bound = {**_values(window, as_of, zone_name), **values}
-    query = _unit_query(keys, where, basis, _lines(as_of, keys, window, zone_name, bound))
+    query = _unit_query(keys, where, basis, _lines(as_of, keys, filters or {}, window, zone_name, bound))
     found = [dict(row) for row in connection.execute(query, bound).mappings()]
     rows = {_group(row, keys): row for row in found}
     about = _about(connection, keys, window, as_of, zone_name, filters)

@@ -1,8 +1,8 @@
-"""Sums of the newest versions' lines by UTC day and month, with every key a line has: pages read months without their lines."""
+"""Sums of the newest versions' lines by UTC day and month: pages read a year without its lines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,17 +15,22 @@ LINE_COLUMNS = (
     "cluster", "namespace", "model_id", "org", "team", "project", "user_id", "key_id", "service_tier", "workload_class", "kind",
     "token_kind",
 )  # fmt: skip
+KIND_COLUMNS = ("cluster", "namespace", "model_id", "kind", "token_kind")
 _SUMS = ("lines", "tokens", "requests", "cost", "allocated")
-UNITS: tuple[Level, ...] = ("day", "month")
-_KEYS = ", ".join(LINE_COLUMNS)
-_PLACES = ", ".join(str(n) for n in range(1, len(LINE_COLUMNS) + 3))
+TABLES: tuple[tuple[str, Level, tuple[str, ...]], ...] = (
+    ("ledger_line_day", "day", LINE_COLUMNS),
+    ("ledger_line_month", "month", LINE_COLUMNS),
+    ("ledger_kind_day", "day", KIND_COLUMNS),
+)
+"""Name, the unit its time column is named after, and the keys of each table of sums."""
 
 
-def _move(unit: str) -> str:
+def _move(table: str, unit: str, columns: tuple[str, ...]) -> str:
+    keys, places = ", ".join(columns), ", ".join(str(n) for n in range(1, len(columns) + 3))
     more = ", ".join(f"{name} = d.{name} + excluded.{name}" for name in _SUMS)
     return f"""
-        INSERT INTO ledger_line_{unit} AS d ({unit}, {_KEYS}, currency, {", ".join(_SUMS)})
-        SELECT date_trunc('{unit}', window_start, 'UTC'), {_KEYS}, m.currency, sum(m.sign), sum(m.sign * tokens),
+        INSERT INTO {table} AS d ({unit}, {keys}, currency, {", ".join(_SUMS)})
+        SELECT date_trunc('{unit}', window_start, 'UTC'), {keys}, m.currency, sum(m.sign), sum(m.sign * tokens),
                sum(m.sign * requests), sum(m.sign * cost), sum(m.sign * allocated)
         FROM ledger_line l JOIN unnest(
             CAST(:starts AS timestamptz[]), CAST(:versions AS integer[]), CAST(:currencies AS varchar[]),
@@ -33,12 +38,12 @@ def _move(unit: str) -> str:
         ) AS m (window_start, version, currency, sign) USING (window_start, version)
         WHERE cluster = :cluster AND namespace = :namespace AND model_id = :model_id
             AND window_start BETWEEN :first AND :last
-        GROUP BY {_PLACES} ORDER BY {_PLACES}
-        ON CONFLICT ({unit}, {_KEYS}, currency) DO UPDATE SET {more}
+        GROUP BY {places} ORDER BY {places}
+        ON CONFLICT ({unit}, {keys}, currency) DO UPDATE SET {more}
     """
 
 
-_MOVES = tuple(text(_move(unit)) for unit in UNITS)
+_MOVES = tuple(text(_move(*table)) for table in TABLES)
 
 
 def move_sums(connection: Connection, values: Mapping[str, Any]) -> None:
@@ -47,38 +52,44 @@ def move_sums(connection: Connection, values: Mapping[str, Any]) -> None:
         connection.execute(move, values)
 
 
-def newest_lines(window: Window, time_key: str | None, zone_name: str, values: dict[str, Any]) -> str:
-    """A relation of the newest lines that start in ``window``, from the coarsest sums that can be grouped by ``time_key``;
-    adds its bounds to ``values``. Columns: window_start (the sum's own start), ``LINE_COLUMNS``, currency, and the four sums."""
-    start, end = (_up(at) for at in (window.start, window.end))
-    cut = pieces(Window(start, end), _coarsest(time_key, zone_name)) if start < end else ()
+def newest_lines(window: Window, keys: Collection[str], zone_name: str, values: dict[str, Any]) -> str:
+    """A relation of the newest lines that start in ``window``, from the coarsest sums that have the line's and time ``keys``;
+    adds its bounds to ``values``. Columns: window_start (the sum's own start), the keys, currency, and the four sums."""
+    start, end = _up(window.start), _up(window.end)
+    narrow = not set(keys) - {"deployment", "day", "hour", "quarter_hour", *KIND_COLUMNS}
+    columns = KIND_COLUMNS if narrow else LINE_COLUMNS
+    cut = pieces(Window(start, end), _coarsest(keys, zone_name, narrow)) if start < end else ()
     parts: list[str] = []
     fine: list[str] = []
     for n, piece in enumerate(cut):
         values |= {f"from{n}": piece.start, f"to{n}": piece.end}
-        if piece.level in UNITS:
+        if piece.level in ("day", "month"):
+            table = "ledger_kind_day" if narrow else f"ledger_line_{piece.level}"
             parts.append(
-                f"SELECT {piece.level} AS window_start, {_KEYS}, currency, tokens, requests, cost, allocated "
-                f"FROM ledger_line_{piece.level} WHERE lines > 0 AND {piece.level} >= :from{n} AND {piece.level} < :to{n}"
+                f"SELECT {piece.level} AS window_start, {', '.join(columns)}, currency, tokens, requests, cost, allocated "
+                f"FROM {table} WHERE lines > 0 AND {piece.level} >= :from{n} AND {piece.level} < :to{n}"
             )
         else:
             fine.append(f"(l.window_start >= :from{n} AND l.window_start < :to{n})")
     if fine or not parts:
-        columns = ", ".join(f"l.{name}" for name in ("window_start", *LINE_COLUMNS))
-        parts.append(
-            f"SELECT {columns}, w.currency, l.tokens, l.requests, l.cost, l.allocated FROM ledger_line l "
-            "JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version) "
-            "JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version) "
-            f"WHERE {' OR '.join(fine) or 'FALSE'}"
-        )
+        parts.append(_fine_lines(columns, " OR ".join(fine) or "FALSE"))
     return f"({' UNION ALL '.join(parts)})"
 
 
-def _coarsest(time_key: str | None, zone_name: str) -> Level:
+def _fine_lines(columns: tuple[str, ...], where: str) -> str:
+    names = ", ".join(f"l.{name}" for name in ("window_start", *columns))
+    return (
+        f"SELECT {names}, w.currency, l.tokens, l.requests, l.cost, l.allocated FROM ledger_line l "
+        "JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version) "
+        f"JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version) WHERE {where}"
+    )
+
+
+def _coarsest(keys: Collection[str], zone_name: str, narrow: bool) -> Level:
     """Days of another zone than UTC, hours and quarter hours are summed from the lines."""
-    if time_key is None:
-        return "month"
-    return "day" if time_key == "day" and zone_name == "UTC" else "hour"
+    if "hour" in keys or "quarter_hour" in keys or ("day" in keys and zone_name != "UTC"):
+        return "hour"
+    return "day" if narrow or "day" in keys else "month"
 
 
 def _up(at: datetime) -> datetime:

@@ -18,6 +18,7 @@ from models.tables_decide import (
 from models.tables_money import (
     LedgerDayRow,
     LedgerHeadRow,
+    LedgerKindDayRow,
     LedgerLineDayRow,
     LedgerLineMonthRow,
     LedgerLineRow,
@@ -48,8 +49,8 @@ metadata = Base.metadata
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
     "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow", "GuardRow",
-    "HeartbeatRow", "LedgerDayRow", "LedgerHeadRow", "LedgerLineDayRow", "LedgerLineMonthRow", "LedgerLineRow",
-    "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow",
-    "SegmentProgressRow", "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow", "UsageLengthRow",
-    "UsageMinuteRow", "UsageMonthRow", "metadata",
+    "HeartbeatRow", "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerLineDayRow", "LedgerLineMonthRow",
+    "LedgerLineRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow", "RateRow",
+    "RunningRateRow", "SegmentProgressRow", "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow",
+    "UsageLengthRow", "UsageMinuteRow", "UsageMonthRow", "metadata",
 ]  # fmt: skip

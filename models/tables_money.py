@@ -163,6 +163,24 @@ class LedgerLineMonthRow(_LineSum, Base):
     month: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
 
 
+class LedgerKindDayRow(Base):
+    """The same by UTC day without whom it served: what a question that names no tenant reads."""
+
+    __tablename__ = "ledger_kind_day"
+    day: Mapped[datetime] = mapped_column(Utc, primary_key=True)
+    cluster: Mapped[str] = mapped_column(String, primary_key=True)
+    namespace: Mapped[str] = mapped_column(String, primary_key=True)
+    model_id: Mapped[str] = mapped_column(String, primary_key=True)
+    kind: Mapped[str] = mapped_column(String, primary_key=True)
+    token_kind: Mapped[str] = mapped_column(String, primary_key=True)
+    currency: Mapped[str] = mapped_column(String(3), primary_key=True)
+    lines: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    tokens: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    requests: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+
+
 class RunningRateRow(Base):
     """The unit rates an open quarter hour is estimated with, frozen at first need so that its running cost never falls."""
 

@@ -57,6 +57,13 @@ def test_any_window_is_the_sum_of_its_lines(closed: Engine, start_hours: float, 
     window = Window(start, start + timedelta(hours=hours))
     with closed.connect() as connection:
         assert by_sums(connection, window) == by_lines(connection, window)
+        by_kind = {
+            (row["kind"], row["token_kind"]): row["cost"] for row in ledger_rows(connection, ("kind", "token_kind"), window)
+        }
+        expected: dict[tuple[str, str], Decimal] = {}
+        for _team, kind, token_kind, _tokens, _requests, cost, _allocated in by_lines(connection, window):
+            expected[kind, token_kind] = expected.get((kind, token_kind), Decimal(0)) + cost
+        assert by_kind == expected
 
 
 def test_a_day_of_the_reporting_zone_is_the_sum_of_its_lines(closed: Engine) -> None:
