@@ -89,7 +89,7 @@ def watch(engine: Engine, now: datetime, policy: BreakerPolicy, source: SpendSou
     """Measure capped budgets and fold the results. One scope's failure is reported and does not stop the others."""
     with transaction(engine) as connection:
         watched = _situation(connection, now, policy)
-        catching_up = usage_catching_up(connection)
+        catching_up = usage_catching_up(connection, now)
     failed: dict[str, str] = {}
     changed: list[Breaker] = []
     for one, readings in _measured(engine, [w for w in watched if not _settled(w.breaker, now)], now, source, failed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -58,7 +58,15 @@ def refused_share_elsewhere(connection: Connection, scope: Scope, since: datetim
         return Decimal(row[0]) / Decimal(row[1])
 
 
-def usage_catching_up(connection: Connection) -> bool:
-    """Whether the usage stream is still behind the log end it saw at its start."""
-    query = select(StreamStateRow.catching_up).where(StreamStateRow.topic == "usage")
-    return bool(connection.execute(query).scalar())
+STREAM_SILENT_AFTER = timedelta(seconds=60)
+"""A running stream writes its state a few times a second; between two jobs it says that it catches up before it falls silent."""
+
+
+def usage_catching_up(connection: Connection, now: datetime) -> bool:
+    """Whether the usage stream is still behind the log end it saw at its start, or silent: stopped or dead, so nobody knows.
+
+    A stream that never ran has nothing to catch up with.
+    """
+    query = select(StreamStateRow.catching_up, StreamStateRow.updated_at).where(StreamStateRow.topic == "usage")
+    row = connection.execute(query).one_or_none()
+    return row is not None and (row.catching_up or now - row.updated_at > STREAM_SILENT_AFTER)

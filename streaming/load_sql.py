@@ -50,7 +50,7 @@ STAGED: dict[str, tuple[tuple[str, str], ...]] = {
         ("tokens", "BIGINT"),
     ),
 }
-"""Columns of each staging table, in order: those of the delta files, but for usage, which is summed first (``streaming.presum``)."""
+"""Columns of each staging table, in order: the delta files' own, but for usage, which ``streaming.presum`` sums first."""
 TIME_COLUMN = {"usage": "minute_ms", "length": "hour_ms", "engine": "minute_ms"}
 
 

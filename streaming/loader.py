@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import duckdb
 import psycopg
-import structlog
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
@@ -32,7 +32,7 @@ DAMAGE = (psycopg.DataError, psycopg.IntegrityError, duckdb.DataError, duckdb.In
 LOADER_LOCK = 7_360_702
 """Advisory lock of one loading transaction: two loaders take turns."""
 
-log = structlog.get_logger("loader")
+log = logging.getLogger("tokenfuse.stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Loader:
                     self.import_side_topics()
                 rounds += 1
             except Unavailable as error:
-                log.warning("loading waits for the database", reason=str(error))
+                log.warning("loading waits for the database", extra={"reason": str(error)})
                 stop.wait(error.retry_after_s)
             except Exception:  # a thread that ends would stop the whole stream without a word
                 log.exception("loading failed and is tried again")
@@ -89,7 +89,9 @@ class Loader:
     def _set_aside(self, file: DeltaFile, fault: Exception) -> None:
         place = delta_files.set_aside(self.deltas, file)
         reason = str(fault).splitlines()[0]
-        log.error("delta file cannot be applied and is set aside", file=file.name, moved_to=str(place), reason=reason)
+        log.error(
+            "delta file cannot be applied and is set aside", extra={"file": file.name, "moved_to": str(place), "reason": reason}
+        )
 
 
 def _batches(files: Iterable[DeltaFile]) -> Iterator[list[DeltaFile]]:

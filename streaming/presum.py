@@ -1,4 +1,4 @@
-"""Sums a batch of usage delta rows by key, in columns, before the database sees them: it then adds thousands of rows, not millions.
+"""Sums a batch of usage delta rows by key, in columns, before the database sees them: thousands of rows, not millions.
 
 One row of a usage delta file is one slice of one request; the finishing slice also carries the request's lengths.
 """
@@ -20,12 +20,14 @@ _TYPES = {"STRING": "VARCHAR", "BIGINT": "BIGINT"}
 _COLUMNS = {name: _TYPES[sql_type] for name, sql_type in DELTAS["usage"]}
 _TEXTS = [name for name, sql_type in DELTAS["usage"] if sql_type == "STRING"]
 _TABLE = f"CREATE TABLE delta ({', '.join(f'{name} {kind} NOT NULL' for name, kind in _COLUMNS.items())})"
-_READ = f"""INSERT INTO delta SELECT * FROM read_csv($path, header = false, auto_detect = false, delim = ',', quote = '"', escape = '"',
+_READ = f"""INSERT INTO delta SELECT * FROM read_csv($path,
+  header = false, auto_detect = false, delim = ',', quote = '"', escape = '"',
   new_line = '\\n', strict_mode = true, columns = {_COLUMNS}, force_not_null = {_TEXTS})"""
 _KEYS = ", ".join(("minute_ms", *USAGE_KEYS))
 _HOUR = "minute_ms // 3600000 * 3600000"
 _LENGTHS = " UNION ALL ".join(
-    f"SELECT {_HOUR} AS hour_ms, {', '.join(LENGTH_KEYS)}, '{kind}' AS kind, length_{kind} AS tokens FROM delta WHERE length_{kind} >= 0"
+    f"SELECT {_HOUR} AS hour_ms, {', '.join(LENGTH_KEYS)}, '{kind}' AS kind, length_{kind} AS tokens "
+    f"FROM delta WHERE length_{kind} >= 0"
     for kind in ("input", "output")
 )
 SUMS = {

@@ -6,6 +6,7 @@ Crash-only: a phase ends by killing the job's process group, and the next start 
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -15,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import structlog
 from sqlalchemy.exc import DBAPIError
 
 from core.errors import Conflict, TokenfuseError, Unavailable
@@ -38,7 +38,7 @@ HEALTHY_S = 180.0
 AWAY = (Unavailable, DBAPIError)
 AWAY_WAIT_S = 2.0
 
-log = structlog.get_logger("stream")
+log = logging.getLogger("tokenfuse.stream")
 
 
 def main(settings: StreamSettings, until_idle: bool, *, now: Callable[[], datetime], stop: threading.Event | None = None) -> int:
@@ -82,7 +82,7 @@ def _loaded(loader: Loader, stop: threading.Event, *, wait: bool) -> Loader:
         except Unavailable as error:
             if not wait:
                 raise
-            log.warning("the stream waits for the database", reason=str(error))
+            log.warning("the stream waits for the database", extra={"reason": str(error)})
             stop.wait(error.retry_after_s)
     return loader
 
@@ -119,16 +119,16 @@ class Supervisor:
                 watch.check_start(phase)
                 outcome = self._run_phase(phase, watch)
             except AWAY as error:
-                log.warning("the stream waits", reason=str(error))
+                log.warning("the stream waits", extra={"reason": str(error)})
                 self._stop.wait(AWAY_WAIT_S)
                 continue
             if outcome == "idle":
                 return 0
             if outcome == "died":
                 self._failures += 1
-                log.error("the job ended by itself and is started again", output=str(self._output))
+                log.error("the job ended by itself and is started again", extra={"output": str(self._output)})
                 if self._failures >= MAX_FAILURES:
-                    log.error("the job does not stay up", starts=self._failures, output=str(self._output))
+                    log.error("the job does not stay up", extra={"starts": self._failures, "output": str(self._output)})
                     return 1
                 self._stop.wait(min(2.0**self._failures, 30.0))
         return 0
@@ -142,11 +142,14 @@ class Supervisor:
         if phase.warms_up and not phase.restore:
             horizon = self._now() - timedelta(days=settings.dedupe_horizon_days)
             lines = write_warmup(settings.data_dir, phase.epochs, horizon.date())
-            log.info("a changed plan starts without state", warm_up_lines=lines, fingerprint=phase.plan.fingerprint)
+            log.info("a changed plan starts without state", extra={"warm_up_lines": lines, "fingerprint": phase.plan.fingerprint})
         run = checkpoints.start_run(settings.checkpoints, phase.plan, phase.epochs)
         port = settings.web_port or free_port()
         job = self._start(phase, run, port)
-        log.info("job starts", run=run.number, epochs=dict(phase.epochs), restore=phase.restore, web=f"http://127.0.0.1:{port}")
+        log.info(
+            "job starts",
+            extra={"run": run.number, "epochs": dict(phase.epochs), "restore": phase.restore, "web": f"http://127.0.0.1:{port}"},
+        )
         try:
             return self._watch_phase(phase, run, job, FlinkRest(port), watch)
         finally:
@@ -168,7 +171,7 @@ class Supervisor:
         try:
             return watch.look(checkpoint)
         except AWAY as error:
-            log.warning("progress cannot be seen", reason=str(error))
+            log.warning("progress cannot be seen", extra={"reason": str(error)})
             self._stop.wait(AWAY_WAIT_S)
             return False
 
@@ -192,6 +195,7 @@ class Supervisor:
 
 
 def _from_command_line(arguments: list[str]) -> int:
+    logging.basicConfig(level=logging.INFO)
     settings = StreamSettings.from_json(Path(arguments[0]).read_text())
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -199,7 +203,7 @@ def _from_command_line(arguments: list[str]) -> int:
     try:
         return main(settings, "--until-idle" in arguments[1:], now=lambda: datetime.now(UTC), stop=stop)
     except TokenfuseError as error:
-        log.error(str(error), code=error.code)
+        log.error(str(error), extra={"code": error.code})
         return 1
 
 

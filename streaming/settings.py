@@ -31,6 +31,7 @@ class StreamSettings:
     segments_per_epoch: int = 50_000
     epoch_hours: int = 24
     keep_delta_days: int = 35
+    keep_archive_days: int = 400
 
     def __post_init__(self) -> None:
         for name in ("parallelism", "checkpoint_ms", "discovery_ms", "dedupe_horizon_days", "heap_mb", "segments_per_epoch"):

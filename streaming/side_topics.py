@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import structlog
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.dialects.postgresql import insert
 
@@ -22,7 +22,7 @@ BATCH = 1_000
 TABLES: dict[str, type[QuarantineRow] | type[DataFaultRow]] = {"quarantine": QuarantineRow, "fault": DataFaultRow}
 TIMES = frozenset({"received_at", "window_start", "window_end", "noticed_at"})
 
-log = structlog.get_logger("loader")
+log = logging.getLogger("tokenfuse.stream")
 
 
 def import_topic(engine: Engine, log_folder: Path, topic: str, now: datetime) -> int:
@@ -46,7 +46,7 @@ def _row(topic: str, offset: str, line: str) -> Mapping[str, Any] | None:
         names = [column.name for column in TABLES[topic].__table__.columns]
         return {name: _time(name, fields[name]) if name in TIMES else fields[name] for name in names}
     except (ValueError, KeyError, TypeError, BadInput) as error:
-        log.error("line cannot be taken into the database", topic=topic, offset=offset, reason=str(error))
+        log.error("line cannot be taken into the database", extra={"topic": topic, "offset": offset, "reason": str(error)})
         return None
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
-import structlog
 from sqlalchemy import Engine
 
 from core.errors import Conflict, TokenfuseError, Unavailable
@@ -21,13 +21,14 @@ from streaming.backlog import Backlog, Consumption
 from streaming.feed import Feed, feed_folder
 from streaming.phases import TOPICS, WARM, Phase, read_folder
 from streaming.settings import StreamSettings
+from streaming.sweep import sweep
 
 ARCHIVE_EVERY_S = 30.0
 SWEEP_EVERY_S = 3_600.0
 SEAL_WAIT_S = 1.0
 SEAL_AGAIN_S = 10.0
 
-log = structlog.get_logger("stream")
+log = logging.getLogger("tokenfuse.stream")
 
 
 class Watch:
@@ -154,7 +155,7 @@ class Watch:
                     archive_segments(self._settings.data_dir, topic, epoch, [s.segment for s in batch])
                     self._consumption[topic].forget(batch)
                 except (TokenfuseError, OSError) as error:
-                    log.error("consumed segments stay in the log", topic=topic, epoch=epoch, reason=str(error))
+                    log.error("consumed segments stay in the log", extra={"topic": topic, "epoch": epoch, "reason": str(error)})
 
     def _finish_warmup(self, checkpoint: int) -> None:
         """Once the warm-up lines are in the state for good, their files go, and with that the next phase is due."""
@@ -180,9 +181,9 @@ class Watch:
             self._seal_again_at = time.monotonic() + SEAL_AGAIN_S
             try:
                 newest = manifest.seal_epoch(self._settings.log, topic, timeout_s=SEAL_WAIT_S)
-                log.info("epoch sealed", topic=topic, epoch=self._phase.epochs[topic], next=newest)
+                log.info("epoch sealed", extra={"topic": topic, "epoch": self._phase.epochs[topic], "next": newest})
             except Unavailable as error:
-                log.info("the epoch's writers have not left yet", topic=topic, reason=str(error))
+                log.info("the epoch's writers have not left yet", extra={"topic": topic, "reason": str(error)})
 
     def _epoch_is_over(self, topic: str) -> bool:
         assert self._phase is not None
@@ -205,8 +206,10 @@ class Watch:
     def _sweep_if_due(self) -> None:
         if time.monotonic() - self._swept_at >= SWEEP_EVERY_S:
             self._swept_at = time.monotonic()
-            before: date = (self._now() - timedelta(days=self._settings.keep_delta_days)).date()
-            delta_files.sweep(self._settings.deltas, before)
+            try:
+                sweep(self._settings, self._engine, self._now)
+            except (TokenfuseError, OSError) as error:
+                log.error("old files stay for now", extra={"reason": str(error)})
 
     def _show(self, found: dict[str, Backlog]) -> None:
         text = "  ".join(f"{topic} {b.read:,}/{b.lines:,} lines" for topic, b in found.items() if b.lines)

@@ -88,6 +88,7 @@ def inserts() -> tuple[str, ...]:
     usage = _names(("minute_ms", *USAGE_KEYS, *USAGE_MEASURES, "length_input", "length_output"))
     return (
         f"INSERT INTO usage_delta SELECT {usage} FROM usage_slice",
-        f"INSERT INTO progress_delta SELECT topic, segment, COUNT(*) FROM TABLE(TUMBLE(TABLE log_line, DESCRIPTOR(pt), {WINDOW})) "
+        "INSERT INTO progress_delta SELECT topic, segment, COUNT(*) "
+        f"FROM TABLE(TUMBLE(TABLE log_line, DESCRIPTOR(pt), {WINDOW})) "
         "GROUP BY window_start, window_end, topic, segment",
     )
