@@ -60,24 +60,30 @@ def newest_lines(window: Window, keys: Collection[str], zone_name: str, values: 
     columns = KIND_COLUMNS if narrow else LINE_COLUMNS
     cut = pieces(Window(start, end), _coarsest(keys, zone_name, narrow)) if start < end else ()
     parts: list[str] = []
-    fine: list[str] = []
+    fine: list[Window] = []
     for n, piece in enumerate(cut):
-        values |= {f"from{n}": piece.start, f"to{n}": piece.end}
         if piece.level in ("day", "month"):
+            values |= {f"from{n}": piece.start, f"to{n}": piece.end}
             table = "ledger_kind_day" if narrow else f"ledger_line_{piece.level}"
             parts.append(
                 f"SELECT {piece.level} AS window_start, {', '.join(columns)}, currency, tokens, requests, cost, allocated "
                 f"FROM {table} WHERE lines > 0 AND {piece.level} >= :from{n} AND {piece.level} < :to{n}"
             )
+        elif fine and fine[-1].end == piece.start:
+            fine[-1] = Window(fine[-1].start, piece.end)
         else:
-            fine.append(f"(l.window_start >= :from{n} AND l.window_start < :to{n})")
-    if fine or not parts:
-        parts.append(_fine_lines(columns, " OR ".join(fine) or "FALSE"))
+            fine.append(Window(piece.start, piece.end))
+    for n, span in enumerate(fine):
+        values |= {f"since{n}": span.start, f"until{n}": span.end}
+        parts.append(_fine_lines(columns, f">= :since{n}", f"< :until{n}"))
+    parts += [] if parts else [_fine_lines(columns, "IS NULL")]
     return f"({' UNION ALL '.join(parts)})"
 
 
-def _fine_lines(columns: tuple[str, ...], where: str) -> str:
+def _fine_lines(columns: tuple[str, ...], *rules: str) -> str:
+    """The bounds are said of each table: the planner does not carry a range over a join, and would look every line up."""
     names = ", ".join(f"l.{name}" for name in ("window_start", *columns))
+    where = " AND ".join(f"{table}.window_start {rule}" for table in "lhw" for rule in rules)
     return (
         f"SELECT {names}, w.currency, l.tokens, l.requests, l.cost, l.allocated FROM ledger_line l "
         "JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version) "
