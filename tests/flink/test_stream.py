@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +15,7 @@ import psutil
 import pytest
 from sqlalchemy import Engine, text
 from stream_world import (
+    ROOT,
     World,
     expected_engine,
     expected_lengths,
@@ -52,12 +55,14 @@ def own_world(tmp_path: Path) -> Iterator[World]:
     stop_embedded(tmp_path / "pg")
 
 
-def kill_server(world: World) -> None:
-    """kill -9 of the postmaster; its children end by themselves when they notice."""
-    server = psutil.Process(int((world.data / "pg/postmaster.pid").read_text().split()[0]))
+def restart_killed_server(folder: Path) -> None:
+    """kill -9 of the postmaster, then a start from another process, as ``up`` does it; its children end when they notice."""
+    server = psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
     family = [server, *server.children(recursive=True)]
     server.kill()
     psutil.wait_procs(family, timeout=60)
+    program = "import sys, pathlib; from models.database import start_embedded; start_embedded(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", program, str(folder)], cwd=ROOT, check=True, timeout=120)
 
 
 def test_kill_9_half_way_changes_no_row(own_world: World) -> None:
@@ -72,8 +77,7 @@ def test_kill_9_half_way_changes_no_row(own_world: World) -> None:
     world.wait(lambda: world.applied_lines() > 0, what="first lines applied")
     world.append_usage(mixed[third : 2 * third])
     world.append_engine(scrapes[1])
-    kill_server(world)
-    start_embedded(world.data / "pg")
+    restart_killed_server(world.data / "pg")
     so_far = world.applied_lines()
     world.wait(lambda: world.applied_lines() > so_far, what="the stream goes on with the database that came back")
     world.append_usage(mixed[2 * third :])
