@@ -29,7 +29,7 @@ _WRONG = """
 """
 _TOTALS = """
     SELECT (SELECT sum(cost) FROM ledger_day), (SELECT sum(cost) FROM ledger_line_day), (SELECT sum(cost) FROM ledger_line_month),
-           (SELECT sum(cost) FROM ledger_kind_day),
+           (SELECT sum(cost) FROM ledger_kind_day), (SELECT sum(cost) FROM ledger_kind_hour),
            (SELECT sum(capacity_cost) FROM ledger_window JOIN ledger_head
             USING (cluster, namespace, model_id, window_start, version))
 """

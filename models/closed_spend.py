@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -12,24 +12,39 @@ from sqlalchemy import Connection, text
 
 from core.scopes import Scope, ScopeKind
 from core.usage import Deployment
-from core.windows import Window, floor_time
+from core.windows import Window
 from models.asked_scopes import AskedScopes, asked_scopes
+from models.ledger_sums import next_quarter
+from models.usage_pieces import Level, pieces
 
-DAY = timedelta(days=1)
+WHOLE: tuple[ScopeKind, ...] = ("deployment", "platform")
+"""Scopes that hold every line of a window, whomever it served."""
 Span = tuple[int, datetime, datetime]
 """Which pair, and the half-open time of it."""
 Gap = tuple[Deployment, int, str]
 """Closed quarter hours of a deployment without a price: how many, and why."""
 
-_DAYS = """
+# OFFSET 0 keeps the bounds of each span inside: the planner would else read a whole table once and compare.
+_SPANS = """
     SELECT a.n, x.currency, CASE WHEN {own} THEN x.cost ELSE 0 END AS cost, x.allocated
-    FROM {asked} JOIN ledger_day x ON {holds} AND x.day >= a.since AND x.day < a.until
+    FROM {asked} CROSS JOIN LATERAL (
+        SELECT * FROM {table} x WHERE {holds} AND x.{unit} >= a.since AND x.{unit} < a.until OFFSET 0
+    ) x
 """
-_LINES = """
+_TENANT_LINES = """
     SELECT a.n, w.currency, CASE WHEN {own} THEN x.cost ELSE 0 END AS cost, x.allocated
     FROM {asked} JOIN ledger_line x ON {holds} AND x.window_start >= a.since AND x.window_start < a.until
     JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version)
     JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version)
+"""
+_LINES = """
+    SELECT a.n, w.currency, CASE WHEN {own} THEN x.cost ELSE 0 END AS cost, x.allocated
+    FROM {asked} CROSS JOIN LATERAL (
+        SELECT w.* FROM ledger_window w JOIN ledger_head USING (cluster, namespace, model_id, window_start, version)
+        WHERE w.window_start >= a.since AND w.window_start < a.until OFFSET 0
+    ) w
+    JOIN ledger_line x ON (x.window_start, x.cluster, x.namespace, x.model_id, x.version)
+        = (w.window_start, w.cluster, w.namespace, w.model_id, w.version) AND {holds}
 """
 _SUMS = "SELECT n, currency, sum(cost) AS cost, sum(allocated) AS allocated FROM ({parts}) parts GROUP BY n, currency"
 _TOKENS_WITHOUT_PRICE = "x.capacity_cost IS NULL AND x.gateway_input_tokens + x.gateway_output_tokens > 0"
@@ -70,20 +85,14 @@ class ClosedSum:
 
 
 def closed_sums(connection: Connection, asks: Sequence[tuple[Scope, Window]]) -> list[dict[str, ClosedSum]]:
-    """Per pair the closed cost by currency of the quarter hours that start in its window: whole UTC days from the day sums, the
-    rest from the lines."""
+    """Per pair the closed cost by currency of the quarter hours that start in its window: whole UTC days from the day sums, of
+    a deployment or the platform also whole hours from theirs, the rest from the lines."""
     scopes = [scope for scope, _ in asks]
-    days: list[Span] = []
-    lines: list[Span] = []
-    for n, (_, window) in enumerate(asks):
-        first, after = floor_time(window.start + DAY - timedelta(microseconds=1), DAY), floor_time(window.end, DAY)
-        days += [(n, first, after)] if first < after else []
-        edges = ((window.start, first), (after, window.end)) if first < after else ((window.start, window.end),)
-        lines += [(n, since, until) for since, until in edges if since < until]
     parts: list[str] = []
     values: dict[str, Any] = {}
-    for query, spans, prefix in ((_DAYS, days, "d"), (_LINES, lines, "l")):
-        for asked in _asked(scopes, spans, prefix):
+    for level, spans in _cut(asks).items():
+        for asked in _asked(scopes, spans, level):
+            query = _query(level, asked.kind)
             parts.append(query.format(own=_own(asked.kind), asked=asked.relation, holds=asked.holds("x")))
             values |= asked.values
     found: list[dict[str, ClosedSum]] = [{} for _ in asks]
@@ -91,6 +100,28 @@ def closed_sums(connection: Connection, asks: Sequence[tuple[Scope, Window]]) ->
         for row in connection.execute(text(_SUMS.format(parts=" UNION ALL ".join(parts))), values):
             found[row.n][row.currency] = ClosedSum(row.cost, row.allocated)
     return found
+
+
+def _cut(asks: Sequence[tuple[Scope, Window]]) -> dict[Level, list[Span]]:
+    """The spans of every pair by what they are read from: days, hours, or lines (minute)."""
+    found: dict[Level, list[Span]] = {"day": [], "hour": [], "minute": []}
+    for n, (scope, window) in enumerate(asks):
+        start, end = next_quarter(window.start), next_quarter(window.end)
+        for piece in pieces(Window(start, end), "day") if start < end else ():
+            level: Level = "minute" if piece.level == "hour" and scope.kind not in WHOLE else piece.level
+            spans = found[level]
+            if spans and (spans[-1][0], spans[-1][2]) == (n, piece.start):
+                spans[-1] = (n, spans[-1][1], piece.end)
+            else:
+                spans.append((n, piece.start, piece.end))
+    return found
+
+
+def _query(level: Level, kind: ScopeKind) -> str:
+    if level == "minute":
+        return _TENANT_LINES if kind == "tenant" else _LINES
+    table = f"ledger_kind_{level}" if kind in WHOLE else "ledger_day"
+    return _SPANS.replace("{table}", table).replace("{unit}", level)
 
 
 def unpriced_windows(connection: Connection, asks: Sequence[tuple[Scope, Window]]) -> list[list[Gap]]:
@@ -141,5 +172,5 @@ def _asked(scopes: Sequence[Scope], spans: Sequence[Span], prefix: str) -> list[
 
 
 def _own(kind: ScopeKind) -> str:
-    own = ("served", "wasted", "unattributed") if kind in ("deployment", "platform") else ("served", "wasted")
+    own = ("served", "wasted", "unattributed") if kind in WHOLE else ("served", "wasted")
     return "x.kind IN (" + ", ".join(f"'{name}'" for name in own) + ")"

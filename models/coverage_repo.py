@@ -41,7 +41,8 @@ def coverage_rows(
 ) -> list[Row]:
     """Per key: engine and gateway tokens, ``coverage`` = Σ min(engine, gateway) / Σ engine over prompt and generated tokens
     (six decimals; None when the engines did or said nothing), and ``reasons``: {name, tokens_in, tokens_out, requests}, None
-    where the amount cannot be known. ``parallel_answers`` are prompt tokens the engine counted again for n > 1. Usage bought from vendors has no engine here and is left out.
+    where the amount cannot be known. ``parallel_answers`` are prompt tokens the engine counted again for n > 1. Usage bought
+    from vendors has no engine here and is left out.
     """
     time_key = check_keys(by, filters or {}, COVERAGE_KEYS)
     merged: dict[tuple[Any, ...], Row] = {}
@@ -62,8 +63,9 @@ def _gateway(
         values |= {f"start{number}": part.start, f"end{number}": part.end}
         keys = "".join(f'{key_sql(key, part.level, zone_name, values)} AS "{key}", ' for key in by)
         found.append(
-            f"SELECT {keys}status, usage_source, {_INPUT} AS tokens_in, output AS tokens_out, requests, repeated_input FROM usage_{part.level} "
-            f"WHERE {part.level} >= :start{number} AND {part.level} < :end{number} AND cluster <> :vendor{where}"
+            f"SELECT {keys}status, usage_source, {_INPUT} AS tokens_in, output AS tokens_out, requests, repeated_input "
+            f"FROM usage_{part.level} WHERE {part.level} >= :start{number} "
+            f"AND {part.level} < :end{number} AND cluster <> :vendor{where}"
         )
     sums = ", ".join(
         f"coalesce(sum({measure}) FILTER (WHERE {rule}), 0)::bigint AS {name}_{measure}"

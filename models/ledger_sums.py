@@ -1,4 +1,4 @@
-"""Sums of the newest versions' lines by UTC day and month: pages read a year without its lines."""
+"""Sums of the newest versions' lines by hour, UTC day and UTC month: pages read a year without its lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from core.windows import QUARTER_HOUR, Window, floor_time
-from models.usage_pieces import Level, pieces
+from models.usage_pieces import Level, coarsest_for, pieces
 
 LINE_COLUMNS = (
     "cluster", "namespace", "model_id", "org", "team", "project", "user_id", "key_id", "service_tier", "workload_class", "kind",
@@ -21,6 +21,7 @@ TABLES: tuple[tuple[str, Level, tuple[str, ...]], ...] = (
     ("ledger_line_day", "day", LINE_COLUMNS),
     ("ledger_line_month", "month", LINE_COLUMNS),
     ("ledger_kind_day", "day", KIND_COLUMNS),
+    ("ledger_kind_hour", "hour", KIND_COLUMNS),
 )
 """Name, the unit its time column is named after, and the keys of each table of sums."""
 
@@ -55,19 +56,19 @@ def move_sums(connection: Connection, values: Mapping[str, Any]) -> None:
 def newest_lines(window: Window, keys: Collection[str], zone_name: str, values: dict[str, Any]) -> str:
     """A relation of the newest lines that start in ``window``, from the coarsest sums that have the line's and time ``keys``;
     adds its bounds to ``values``. Columns: window_start (the sum's own start), the keys, currency, and the four sums."""
-    start, end = _up(window.start), _up(window.end)
+    start, end = next_quarter(window.start), next_quarter(window.end)
     narrow = not set(keys) - {"deployment", "day", "hour", "quarter_hour", *KIND_COLUMNS}
-    columns = KIND_COLUMNS if narrow else LINE_COLUMNS
-    cut = pieces(Window(start, end), _coarsest(keys, zone_name, narrow)) if start < end else ()
+    columns, table, levels = (KIND_COLUMNS, "kind", ("day", "hour")) if narrow else (LINE_COLUMNS, "line", ("month", "day"))
+    cut = pieces(Window(start, end), _coarsest(keys, window, zone_name, narrow)) if start < end else ()
     parts: list[str] = []
     fine: list[Window] = []
     for n, piece in enumerate(cut):
-        if piece.level in ("day", "month"):
+        if piece.level in levels:
             values |= {f"from{n}": piece.start, f"to{n}": piece.end}
-            table = "ledger_kind_day" if narrow else f"ledger_line_{piece.level}"
             parts.append(
                 f"SELECT {piece.level} AS window_start, {', '.join(columns)}, currency, tokens, requests, cost, allocated "
-                f"FROM {table} WHERE lines > 0 AND {piece.level} >= :from{n} AND {piece.level} < :to{n}"
+                f"FROM ledger_{table}_{piece.level} "
+                f"WHERE lines > 0 AND {piece.level} >= :from{n} AND {piece.level} < :to{n}"
             )
         elif fine and fine[-1].end == piece.start:
             fine[-1] = Window(fine[-1].start, piece.end)
@@ -91,13 +92,14 @@ def _fine_lines(columns: tuple[str, ...], *rules: str) -> str:
     )
 
 
-def _coarsest(keys: Collection[str], zone_name: str, narrow: bool) -> Level:
-    """Days of another zone than UTC, hours and quarter hours are summed from the lines."""
-    if "hour" in keys or "quarter_hour" in keys or ("day" in keys and zone_name != "UTC"):
-        return "hour"
-    return "day" if narrow or "day" in keys else "month"
+def _coarsest(keys: Collection[str], window: Window, zone_name: str, narrow: bool) -> Level:
+    if "quarter_hour" in keys:
+        return "minute"
+    if "hour" in keys or "day" in keys:
+        return coarsest_for("hour" if "hour" in keys else "day", window, zone_name)
+    return "day" if narrow else "month"
 
 
-def _up(at: datetime) -> datetime:
+def next_quarter(at: datetime) -> datetime:
     """The first quarter hour that starts at or after ``at``."""
     return floor_time(at + QUARTER_HOUR - timedelta(microseconds=1), QUARTER_HOUR)

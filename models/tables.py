@@ -19,6 +19,7 @@ from models.tables_money import (
     LedgerDayRow,
     LedgerHeadRow,
     LedgerKindDayRow,
+    LedgerKindHourRow,
     LedgerLineDayRow,
     LedgerLineMonthRow,
     LedgerLineRow,
@@ -49,8 +50,8 @@ metadata = Base.metadata
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
     "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow", "GuardRow",
-    "HeartbeatRow", "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerLineDayRow", "LedgerLineMonthRow",
-    "LedgerLineRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow", "RateRow",
-    "RunningRateRow", "SegmentProgressRow", "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow",
+    "HeartbeatRow", "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",
+    "LedgerLineMonthRow", "LedgerLineRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow",
+    "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow",
     "UsageLengthRow", "UsageMinuteRow", "UsageMonthRow", "metadata",
 ]  # fmt: skip

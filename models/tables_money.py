@@ -163,11 +163,9 @@ class LedgerLineMonthRow(_LineSum, Base):
     month: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
 
 
-class LedgerKindDayRow(Base):
-    """The same by UTC day without whom it served: what a question that names no tenant reads."""
+class _KindSum:
+    """Deployment, kind and token kind of a line and the currency; ``lines`` as in the sums by line."""
 
-    __tablename__ = "ledger_kind_day"
-    day: Mapped[datetime] = mapped_column(Utc, primary_key=True)
     cluster: Mapped[str] = mapped_column(String, primary_key=True)
     namespace: Mapped[str] = mapped_column(String, primary_key=True)
     model_id: Mapped[str] = mapped_column(String, primary_key=True)
@@ -179,6 +177,20 @@ class LedgerKindDayRow(Base):
     requests: Mapped[int] = mapped_column(BigInteger, nullable=False)
     cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
     allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+
+
+class LedgerKindDayRow(_KindSum, Base):
+    """The same by UTC day without whom it served: what a question that names no tenant reads."""
+
+    __tablename__ = "ledger_kind_day"
+    day: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
+
+
+class LedgerKindHourRow(_KindSum, Base):
+    """The same by hour: the edges of such a question, and days of zones that differ from UTC by whole hours."""
+
+    __tablename__ = "ledger_kind_hour"
+    hour: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
 
 
 class RunningRateRow(Base):

@@ -115,6 +115,16 @@ def write(connection: Connection, lines: Sequence[Line]) -> None:
             FROM ledger_line GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
         """)
     )
+    for unit in ("hour", "day"):
+        connection.execute(
+            text(f"""
+                INSERT INTO ledger_kind_{unit}
+                    ({unit}, cluster, namespace, model_id, kind, token_kind, currency, lines, tokens, requests, cost, allocated)
+                SELECT date_trunc('{unit}', window_start, 'UTC'), cluster, namespace, model_id, kind, token_kind, 'USD',
+                    count(*), sum(tokens), sum(requests), sum(cost), sum(allocated)
+                FROM ledger_line GROUP BY 1, 2, 3, 4, 5, 6
+            """)
+        )
 
 
 def close(connection: Connection, model: str, quarter: int, lines: Sequence[Line]) -> None:
