@@ -14,7 +14,8 @@ TOPICS: tuple[Topic, ...] = ("usage", "engine", "quarantine", "fault")
 @dataclass(frozen=True, slots=True)
 class LogBatch:
     """Lines to append together. ``lines`` are canonical CSV lines without line breaks (the columns the job reads);
-    ``records`` are the full records as JSON bytes, one per line in the same order (for the archive), or empty for a topic that has none."""
+    ``records`` are the full records as JSON bytes, one per line in the same order (for the archive), or empty for a topic
+    that has none."""
 
     lines: Sequence[str]
     records: Sequence[bytes] = ()

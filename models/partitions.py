@@ -15,7 +15,7 @@ def month_start(at: datetime) -> datetime:
 
 
 def ensure_months(connection: Connection, times: Iterable[datetime], tables: tuple[str, ...] = PARTITIONED) -> list[str]:
-    """Create the monthly partitions that hold ``times``; returns the names made. Safe to call again and at once from two sessions."""
+    """Create the monthly partitions that hold ``times``; returns the names made. Two sessions may call it at once."""
     months = sorted({month_start(at) for at in times})
     wanted = {f"{table}_{m:%Y%m}": (table, m) for m in months for table in tables}
     if not wanted:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -163,13 +167,19 @@ def test_with_the_api_down_the_guard_obeys_until_expiry_then_fails_open(stack: S
     arm(stack, "api-down", "0.001")
     cross(stack, "api-down")
     wait_for("refusal", lambda: guarded.ask("api-down").status_code == 503)
-    _stop_whole_stack(stack)
-    with pytest.raises(httpx.HTTPError):
-        httpx.get(f"{stack.api_url}/healthz", timeout=1)
-    assert guarded.ask("api-down").status_code == 503
-    wait_for("expiry", lambda: guarded.ask("api-down").status_code == 200, timeout_s=120)
+    with api_down(stack):
+        assert guarded.ask("api-down").status_code == 503
+        wait_for("expiry", lambda: guarded.ask("api-down").status_code == 200, timeout_s=120)
 
 
-def _stop_whole_stack(stack: Stack) -> None:
-    """Last test of the module: nothing is needed of the stack any more."""
-    stack.command("down")
+@contextmanager
+def api_down(stack: Stack) -> Iterator[None]:
+    """Kill the API and keep the supervisor from starting it again."""
+    os.kill(stack.process.pid, signal.SIGSTOP)
+    try:
+        os.killpg(json.loads((stack.data_dir / "run" / "children.json").read_text())["api"]["pid"], signal.SIGKILL)
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"{stack.api_url}/healthz", timeout=1)
+        yield
+    finally:
+        os.kill(stack.process.pid, signal.SIGCONT)

@@ -102,8 +102,10 @@ def test_doctor_names_a_target_without_gpus(tokenfuse: Tokenfuse) -> None:
 
 
 def test_init_writes_settings_once(tokenfuse: Tokenfuse) -> None:
-    flags = ("--vllm-url", "http://h:8000/metrics", "--model", "m", "--gpu", "A10G", "--gpu-count", "2", "--node", "n1", "--litellm-url", "",
-             "--litellm-key", "", "--organisation", "acme", "--currency", "EUR", "--zone", "Asia/Shanghai")  # fmt: skip
+    flags = (
+        "--vllm-url", "http://h:8000/metrics", "--model", "m", "--gpu", "A10G", "--gpu-count", "2", "--node", "n1",
+        "--litellm-url", "", "--litellm-key", "", "--organisation", "acme", "--currency", "EUR", "--zone", "Asia/Shanghai",
+    )  # fmt: skip
     assert tokenfuse.json("init", *flags)["targets"][0]["count"] == 2
     again = tokenfuse.run("init", *flags, expect=1)
     assert "--force" in again.stderr
