@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.write and (given.only or given.quick):
         parser.error("--write is for a whole run: leave --only and --quick out")
+    signal.signal(signal.SIGTERM, _leave)
     machine = describe()
     rows, failed = _measured(given.only or list(ROWS), quick=given.quick)
     _show(machine, rows, failed, as_json=given.json)
@@ -69,6 +71,12 @@ def _measured(names: Sequence[str], *, quick: bool) -> tuple[list[Row], dict[str
             print(f"  not measured: {failed[name]}", file=sys.stderr)
         print(f"  {name} took {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     return rows, failed
+
+
+def _leave(*_: object) -> None:
+    """SIGTERM unwinds the row, so that its servers stop and its folder goes; a second one must not cut that short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _show(machine: dict[str, Any], rows: Sequence[Row], failed: dict[str, str], *, as_json: bool) -> None:

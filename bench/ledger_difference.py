@@ -43,7 +43,7 @@ def measure(*, quick: bool) -> Row:
     try:
         url = start_embedded(folder / "pg")
         upgrade(url)
-        engine = open_engine(url)
+        engine = open_engine(url, statement_timeout_ms=0)
         make_work(engine, requests, timedelta(hours=hours))
         with transaction(engine) as connection:
             connection.execute(text(_MARK_ALL))

@@ -83,9 +83,11 @@ def measure(*, quick: bool) -> Row:
     try:
         url = start_embedded(folder / "pg")
         upgrade(url)
-        engine = open_engine(url, pool_size=5)
-        year = make(engine, *((QUICK_REQUESTS, QUICK_DAYS) if quick else (REQUESTS, DAYS)))
-        peers = Peers(engine, folder, year)
+        maker = open_engine(url, statement_timeout_ms=0)
+        year = make(maker, *((QUICK_REQUESTS, QUICK_DAYS) if quick else (REQUESTS, DAYS)))
+        peers = Peers(maker, folder, year)
+        maker.dispose()
+        engine = open_engine(url)
         start_up_s = time.monotonic() - began
         figures, slow = _ask(engine, folder, year, peers, QUICK_REPEATS if quick else REPEATS)
         engine.dispose()
@@ -205,11 +207,10 @@ def _each_ms(work: Callable[[], object], times: int) -> list[float]:
 def _export(engine: Engine, table: str, csv: Path, parquet: Path) -> None:
     raw = engine.raw_connection()
     try:
-        with raw.cursor() as cursor, csv.open("wb") as out:
-            cursor.execute("SET statement_timeout = 0")
-            with cursor.copy(f"COPY (SELECT * FROM {table}) TO STDOUT (FORMAT csv, HEADER)") as rows:
-                for block in rows:
-                    out.write(block)
+        copy = f"COPY (SELECT * FROM {table}) TO STDOUT (FORMAT csv, HEADER)"
+        with csv.open("wb") as out, raw.cursor() as cursor, cursor.copy(copy) as rows:
+            for block in rows:
+                out.write(block)
     finally:
         raw.close()
     with duckdb.connect() as connection:

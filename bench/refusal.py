@@ -25,8 +25,8 @@ from control.running_cost import spend
 from core.windows import period_window
 from models.database import transaction
 
-TRIALS, QUICK_TRIALS = 120, 12
-TRAFFIC_TRIALS, QUICK_TRAFFIC_TRIALS = 20, 3
+TRIALS, QUICK_TRIALS = 100, 8
+TRAFFIC_TRIALS, QUICK_TRAFFIC_TRIALS = 10, 2
 CAP = Decimal("0.05")
 CROSSING, PASSING = (400_000, 100_000), (4_000, 1_000)
 """Prompt and output tokens of the request that crosses the cap, and of those that go on meanwhile."""

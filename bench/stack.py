@@ -38,7 +38,7 @@ POOL = Deployment("bench", "inference", "model-a")
 NODE = "bench-node"
 TARGET = "http://bench-node:8000/metrics"
 HISTORY = timedelta(hours=1)
-WAIT_S = 300.0
+WAIT_S, STOP_S = 300.0, 90.0
 
 
 def free_port() -> int:
@@ -111,9 +111,17 @@ def running(*, settings: Mapping[str, str] | None = None) -> Iterator[Stack]:
         _connect(stack)
         yield stack
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(90)
+        _stop(process)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _connect(stack: Stack) -> None:

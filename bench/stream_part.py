@@ -18,7 +18,9 @@ def measure(*, quick: bool) -> Row:
         found = stream_throughput.run(folder / "data", lines)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    busy = ", ".join(f"{name} {share:.2f}" for name, share in list(found["busy_cores"].items())[:4])
+    profile = found["profile"]
+    busy = ", ".join(f"{name} {share:.2f}" for name, share in list(profile["busy_cores"].items())[:4])
+    seconds = ", ".join(f"{part} {cpu_s}" for part, cpu_s in found["cpu_s_per_million"].items())
     return Row(
         "stream", "log → deltas → rollups (the stream alone), dedupe on",
         f"{lines:,} lines, {stream_throughput.DUPLICATES:.0%} repeated, {stream_throughput.TENANTS} tenants × "
@@ -31,7 +33,7 @@ def measure(*, quick: bool) -> Row:
             Figure("lines counted wrong", abs(found["counted"] - found["distinct_ids"]), "records", "less", floor=0, goal=0),
             Figure("segment → rollup p95", found["visible_to_rollup_p95_s"], "s", "less"),
         ),
-        f"cores busy by chain of operators: {busy}; last checkpoint {found['checkpoint_ms']} ms, state "
-        f"{found['state_bytes'] / 2**20:.0f} MiB",
+        f"CPU seconds a million lines: {seconds} (DuckDB {found['duckdb_cpu_s_per_million']}); cores busy by chain of "
+        f"operators: {busy}; last checkpoint {profile['checkpoint_ms']} ms, state {profile['state_bytes'] / 2**20:.0f} MiB",
         found["start_up_s"], found,
     )  # fmt: skip

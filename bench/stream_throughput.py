@@ -7,6 +7,7 @@ line is committed. ``python -m bench.stream_throughput DATA [LINES]``.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -22,6 +23,7 @@ from typing import Any
 import duckdb
 from sqlalchemy import Engine, text
 
+from bench.machine import Cores
 from core.usage import LINE_COLUMNS, encode_line
 from models.database import open_engine, start_embedded, stop_embedded, upgrade
 from streaming.settings import StreamSettings
@@ -41,7 +43,9 @@ def run(data_dir: Path, lines: int = LINES) -> dict[str, Any]:
     shutil.rmtree(data_dir, ignore_errors=True)
     data_dir.mkdir(parents=True)
     _write_log(data_dir / "staged", lines)
+    used_before = sum(os.times()[:2])
     duck_s, distinct = _duckdb_once(data_dir / "staged")
+    duck_cpu_s = sum(os.times()[:2]) - used_before
     url = start_embedded(data_dir / "pg")
     upgrade(url)
     engine = open_engine(url)
@@ -57,6 +61,7 @@ def run(data_dir: Path, lines: int = LINES) -> dict[str, Any]:
     return {
         "lines": lines, "distinct_ids": distinct, "counted": counted, "exact": counted == distinct, **measured,
         "duckdb_records_per_s": round(lines / duck_s), "times_duckdb": round(lines / duck_s / measured["records_per_s"], 1),
+        "duckdb_cpu_s_per_million": round(duck_cpu_s / lines * 1e6, 1),
         "dedupe": "on, one state key a record", "delta_files": {kind: {"files": n, "rows": rows} for kind, n, rows in files},
     }  # fmt: skip
 
@@ -120,10 +125,11 @@ def _stream(data_dir: Path, url: str, engine: Engine, lines: int) -> dict[str, A
         folder.mkdir(parents=True, exist_ok=True)
         _put_probe(folder, 0)
         start_up_s = _until_applied(engine, 1, process)
-        before = _profile(data_dir)
+        before, cores = _profile(data_dir), Cores(process.pid, data_dir)
         for path in sorted((data_dir / "staged").iterdir()):
             path.rename(folder / path.name)
         streamed_s = _until_applied(engine, lines + 1, process)
+        shares = cores.shares()
         after = _profile(data_dir)
         visible = _latency(data_dir, engine)
     finally:
@@ -132,8 +138,12 @@ def _stream(data_dir: Path, url: str, engine: Engine, lines: int) -> dict[str, A
     busy = {name: round((ms - before["busy_ms"][name]) / 1000 / streamed_s, 2) for name, ms in after["busy_ms"].items()}
     return {
         "records_per_s": round(lines / streamed_s), "start_up_s": round(start_up_s, 1), "streamed_s": round(streamed_s, 1),
-        "busy_cores": dict(sorted(busy.items(), key=lambda pair: -pair[1])),
-        "state_bytes": after["state_bytes"], "checkpoint_ms": after["checkpoint_ms"], **visible,
+        "cpu_s_per_million": {part: round(share * streamed_s / lines * 1e6, 1) for part, share in shares.items()},
+        "profile": {
+            "busy_cores": dict(sorted(busy.items(), key=lambda pair: -pair[1])),
+            "state_bytes": after["state_bytes"], "checkpoint_ms": after["checkpoint_ms"],
+        },
+        **visible,
     }  # fmt: skip
 
 

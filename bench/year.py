@@ -111,7 +111,7 @@ class Year:
 
 
 def make(engine: Engine, requests: int, days: int) -> Year:
-    """Fill an empty database. Takes about a minute a million requests."""
+    """Fill an empty database. Takes about a minute a million requests; ``engine`` must have no statement timeout."""
     span = make_work(engine, requests, timedelta(days=days))
     closed = Window(span.start, END - timedelta(minutes=30))
     lines = Window(max(span.start, END - timedelta(days=LINE_DAYS)), closed.end)
@@ -125,13 +125,11 @@ def make_work(engine: Engine, requests: int, duration: timedelta) -> Window:
     _inventory(engine, span)
     for part in _months(span):
         with transaction(engine) as connection:
-            connection.execute(text("SET LOCAL statement_timeout = 0"))
             ensure_months(connection, [part.start])
             connection.execute(text("SELECT setseed(0.5)"))
             _run(connection, _MINUTES, part, requests=round(requests * (part.duration / span.duration)))
             _run(connection, _ENGINES, part)
     with transaction(engine) as connection:
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
         for kind in ("usage", "engine"):
             coarser(connection, kind)
     return span
@@ -160,16 +158,13 @@ def coarser(connection: Connection, kind: str) -> None:
 
 def _ledger(engine: Engine, closed: Window, lines: Window) -> None:
     with transaction(engine) as connection:
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
         _run(connection, _WINDOWS, closed)
         connection.execute(text(_HEADS))
     for part in _months(lines):
         with transaction(engine) as connection:
-            connection.execute(text("SET LOCAL statement_timeout = 0"))
             _run(connection, _LINES, part)
             _run(connection, _IDLE, part)
     with transaction(engine) as connection:
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
         for table, unit, keys in TABLES:
             connection.execute(text(_SUMS.format(table=table, unit=unit, keys=", ".join(keys))))
         connection.execute(text(_DAYS))
@@ -190,6 +185,5 @@ def _run(connection: Connection, sql: str, part: Window, **more: int) -> None:
 def _analysed(engine: Engine) -> dict[str, int]:
     tables = ("usage_minute", "usage_hour", "usage_day", "engine_minute", "ledger_window", "ledger_line", "ledger_day")
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("SET statement_timeout = 0"))
         connection.execute(text("VACUUM ANALYZE"))
         return {name: int(connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one()) for name in tables}
