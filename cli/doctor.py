@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -17,13 +18,14 @@ from typing import Literal
 
 import psutil
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
-from cli.settings import Settings, TargetSetting
+from cli.settings import Settings, TargetSetting, settings_file
 from cli.supervisor import read_pid
 from cli.wiring import database_url
 from core.errors import TokenfuseError
 from eventlog.manifest import current_epoch, segments
-from models.database import alembic_config, open_engine
+from models.database import alembic_config, open_engine, unreachable
 from models.outbox_repo import list_heartbeats
 
 SILENT_S = 60
@@ -44,6 +46,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """Every check, in the order a start needs them; a check that breaks is itself an error finding."""
     running = read_pid(settings.data_dir / "run" / "supervisor.json") is not None
     checks: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+        ("settings", lambda: _settings()),
         ("java", lambda: _java()),
         ("disk", lambda: _disk(settings)),
         ("database", lambda: _database(settings)),
@@ -56,8 +59,13 @@ def examine(settings: Settings) -> Iterator[Finding]:
     for name, check in checks:
         try:
             yield from check()
-        except (TokenfuseError, OSError) as error:
-            yield Finding(name, "error", str(error), getattr(error, "hint", "") or "see the message")
+        except OperationalError as error:
+            lost = unreachable(error)
+            yield Finding(name, "error", lost.message, "is the server up, and db_url right?")
+        except TokenfuseError as error:
+            yield Finding(name, "error", error.message, error.hint or "see the message")
+        except OSError as error:
+            yield Finding(name, "error", str(error), "see that the folder is there and may be written")
 
 
 def fleet(settings: Settings) -> Iterator[Finding]:
@@ -65,6 +73,24 @@ def fleet(settings: Settings) -> Iterator[Finding]:
     yield from _targets(settings)
     for target in settings.targets:
         yield _ask(target)
+
+
+def _settings() -> Iterator[Finding]:
+    file = settings_file()
+    if file.exists():
+        yield Finding("settings", "ok", f"{file} is read")
+    elif "TOKENFUSE_SETTINGS" in os.environ:
+        yield Finding(
+            "settings", "warning", f"{file} is not there: defaults hold", "mend TOKENFUSE_SETTINGS, or run `tokenfuse init`"
+        )
+    else:
+        yield Finding("settings", "ok", f"no {file} here: defaults and the environment hold")
+    known = {f"TOKENFUSE_{name.upper()}" for name in Settings.model_fields} | {"TOKENFUSE_SETTINGS", "TOKENFUSE_DATA"}
+    for name in sorted(os.environ):
+        if name.startswith("TOKENFUSE_") and not name.startswith("TOKENFUSE_GUARD_") and name.split("__")[0] not in known:
+            yield Finding(
+                "settings", "warning", f"nothing reads the variable {name}", "tokenfuse.example.toml lists the settings"
+            )
 
 
 def _java() -> Iterator[Finding]:

@@ -76,6 +76,9 @@ def main(arguments: list[str] | None = None) -> Any:
         _fail(str(error), 2)
     except TokenfuseError as error:
         _fail(str(error), 1)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(f"{place}{error.strerror or error}: see that the disk has space and the folder may be written", 1)
     except KeyboardInterrupt:
         _fail("stopped", 1)
 

@@ -16,6 +16,8 @@ from rich.table import Table
 
 from core.money import plain
 
+OPEN_ENDED = frozenset({"paused_until", "until", "valid_to", "expires_at", "revoked_at", "last_seen_at", "last_used_at", "cap"})
+"""Columns in which nothing means "none": no end, no pause, no cap."""
 _NUMBERS = (int, float, Decimal)
 WIDE = 240
 """Columns of a table that goes to a file or a pipe."""
@@ -41,7 +43,7 @@ def print_json(value: Any) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", empty: str = "Nothing to show.") -> None:
-    """Rows as JSON, or as a table with right-aligned numbers; an unknown value shows as "unknown"."""
+    """Rows as JSON, or as a table with right-aligned numbers; an unknown value shows as "unknown", an absent end as "none"."""
     if as_json:
         print_json(list(rows))
         return
@@ -54,7 +56,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str =
         numeric = any(isinstance(row.get(name), _NUMBERS) for row in rows)
         table.add_column(name.replace("_", " "), justify="right" if numeric else "left", no_wrap=numeric)
     for row in rows:
-        table.add_row(*(_cell(row.get(name)) for name in rows[0]))
+        table.add_row(*("none" if name in OPEN_ENDED and row.get(name) is None else _cell(row.get(name)) for name in rows[0]))
     console.print(table)
 
 

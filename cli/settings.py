@@ -120,7 +120,10 @@ def load(**given: Any) -> Settings:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         hint = f"set it in {settings_file()} or as TOKENFUSE_{name.split('.')[0].upper()}"
-        raise BadInput(first["msg"], where="settings", field=name, value=first.get("input"), hint=hint) from error
+        message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            message, hint = "there is no such setting", "tokenfuse.example.toml lists them all"
+        raise BadInput(message, where=str(settings_file()), field=name, value=first.get("input"), hint=hint) from error
     except ValueError as error:  # unreadable TOML
         raise BadInput(
             f"cannot be read: {error}", where=str(settings_file()), hint="compare with tokenfuse.example.toml"

@@ -52,28 +52,36 @@ class Supervisor:
     _children: dict[str, _Child] = field(default_factory=dict)
     _stopping: bool = False
 
-    def start(self) -> None:
-        """End leftovers of an earlier run, then start every child. Raises Conflict when a supervisor runs here already."""
+    def claim(self) -> None:
+        """Take the data folder: end leftovers of a killed run. Raises Conflict when a supervisor runs here already."""
         self.run_dir.mkdir(parents=True, exist_ok=True)
         running = read_pid(self.run_dir / "supervisor.json")
-        if running is not None:
+        if running not in (None, os.getpid()):
             raise Conflict(f"Tokenfuse already runs in this data folder (process {running})", hint="run `tokenfuse down` first")
         end_leftovers(self.run_dir)
         _write_pid(self.run_dir / "supervisor.json", os.getpid())
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # `down` in mid-start must unwind like Ctrl-C
+
+    def start(self) -> None:
+        """Claim the folder, then start every child. Raises Conflict."""
+        self.claim()
         for spec in self.specs:
             self._start(spec)
 
     def watch(self) -> None:
         """Block until a signal asks to stop; restart children that die, ever more slowly when they keep dying."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask_to_stop)
+        self._heed_signals()
         while not self._stopping:
             for child in list(self._children.values()):
                 self._look_after(child)
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Ask each child to end, newest first; kill the group of one that does not within 20 s."""
+        """Ask each child to end, newest first; kill the group of one that does not within 20 s.
+
+        A second Ctrl-C changes nothing.
+        """
+        self._heed_signals()
         for child in reversed(list(self._children.values())):
             end_group(child.process.pid, STOP_WAIT_S, child.process)
         for name in ("children.json", "supervisor.json"):
@@ -82,6 +90,10 @@ class Supervisor:
     def dead(self) -> list[str]:
         """Names of children that are not running now."""
         return [name for name, child in self._children.items() if child.process.poll() is not None]
+
+    def _heed_signals(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask_to_stop)
 
     def _ask_to_stop(self, _number: int, _frame: object) -> None:
         self._stopping = True
@@ -134,7 +146,7 @@ def end_leftovers(run_dir: Path) -> list[str]:
     return ended
 
 
-def stop_running(run_dir: Path, wait_s: float = 60.0) -> bool:
+def stop_running(run_dir: Path, wait_s: float = 150.0) -> bool:
     """Ask the supervisor of this data folder to stop and wait; False when none ran. Raises Unavailable when it does not end."""
     pid = read_pid(run_dir / "supervisor.json")
     if pid is None:

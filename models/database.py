@@ -10,10 +10,13 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
 
-from core.errors import Unavailable
+from core.errors import BadInput, Unavailable
+
+URL_HINT = "write postgresql://USER@HOST:5432/NAME"
 
 
 def _embedded(folder: Path, *, start: bool) -> Any:
@@ -29,9 +32,11 @@ def start_embedded(folder: Path) -> str:
 
     The server outlives this process; ``stop_embedded`` ends it. Raises Unavailable when it cannot be started.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         return str(_embedded(folder, start=True).get_uri())
+    except OSError as error:
+        raise Unavailable(f"{folder} cannot be written: {error.strerror}", hint="choose another --data-dir") from error
     except Exception as error:
         raise Unavailable(f"the embedded PostgreSQL in {folder} did not start: {error}", hint=f"read {folder}/log") from error
 
@@ -43,10 +48,8 @@ def stop_embedded(folder: Path) -> None:
 
 
 def open_engine(url: str, *, pool_size: int = 5, statement_timeout_ms: int = 30_000) -> Engine:
-    """A psycopg 3 engine whose sessions speak UTC and give up on a statement after the timeout."""
-    if url.startswith("postgresql://"):
-        url = "postgresql+psycopg://" + url.removeprefix("postgresql://")
-    engine = create_engine(url, pool_size=pool_size, max_overflow=5, pool_pre_ping=True)
+    """A psycopg 3 engine whose sessions speak UTC and give up on a statement after the timeout. Raises BadInput."""
+    engine = create_engine(_checked(url), pool_size=pool_size, max_overflow=5, pool_pre_ping=True)
 
     @event.listens_for(engine, "connect")
     def _session_settings(connection: object, _record: object) -> None:
@@ -58,6 +61,17 @@ def open_engine(url: str, *, pool_size: int = 5, statement_timeout_ms: int = 30_
     return engine
 
 
+def _checked(url: str) -> URL:
+    """The message never shows the URL: it may hold a password."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise BadInput("is not a URL", field="db_url", hint=URL_HINT) from error
+    if parsed.drivername not in {"postgresql", "postgresql+psycopg"}:
+        raise BadInput("is not PostgreSQL", field="db_url", value=parsed.drivername, hint=URL_HINT)
+    return parsed.set(drivername="postgresql+psycopg")
+
+
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
     """One transaction; a lost server becomes Unavailable."""
@@ -65,7 +79,15 @@ def transaction(engine: Engine) -> Iterator[Connection]:
         with engine.begin() as connection:
             yield connection
     except OperationalError as error:
-        raise Unavailable("the database cannot be reached", hint="run `tokenfuse doctor`") from error
+        raise unreachable(error) from error
+
+
+def unreachable(error: OperationalError) -> Unavailable:
+    """What a lost or absent server means to a person: the server's own first line, without SQL or traceback."""
+    first = next(iter(str(error.orig).strip().splitlines()), "no answer")
+    return Unavailable(
+        f"the database cannot be reached ({first})", hint="is the server up and db_url right? see `tokenfuse doctor`"
+    )
 
 
 def alembic_config(url: str) -> Config:
@@ -76,5 +98,8 @@ def alembic_config(url: str) -> Config:
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Bring the schema to ``revision``."""
-    command.upgrade(alembic_config(url), revision)
+    """Bring the schema to ``revision``. Raises Unavailable when the server does not answer."""
+    try:
+        command.upgrade(alembic_config(url), revision)
+    except OperationalError as error:
+        raise unreachable(error) from error

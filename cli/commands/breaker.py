@@ -168,11 +168,12 @@ def audit() -> None:
 @click.option("--limit", "most", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @common
 def audit_list(run: Run, most: int) -> None:
-    """The newest records."""
+    """The newest records (their hashes with --json)."""
     with database(run.settings) as engine, transaction(engine) as connection:
-        print_rows(
-            [asdict(record) for record in list_audit(connection, most)], as_json=run.as_json, empty="Nothing was recorded yet."
-        )
+        records = [asdict(record) for record in list_audit(connection, most)]
+    if not run.as_json:
+        records = [{name: value for name, value in record.items() if name not in ("prev_hash", "hash")} for record in records]
+    print_rows(records, as_json=run.as_json, empty="Nothing was recorded yet.")
 
 
 @audit.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cli.commands.run import supervise
-from cli.demo.load import DemoReport, load_history, load_recording, prepare
+from cli.demo.load import Demo, DemoReport, load_history, load_recording, prepare
 from cli.logs import configure
 from cli.options import Run, common
 from cli.output import say
@@ -30,17 +30,22 @@ def demo(run: Run, days: int) -> int:
     configure("demo", "warning")
     if not run.as_json:
         say("Tokenfuse demo: the history is generated from published figures, the newest 18 minutes are a recording.")
-    fresh = prepare(settings, days)
+    placed: list[Demo | None] = []
 
     def load() -> None:
+        (fresh,) = placed
         if fresh is None:
             say("The sample data is loaded already.")
             return
         _say(load_recording(settings, fresh))
-        _say(load_history(settings, fresh, days))
+        _say(load_history(settings, fresh))
         say("All sample data is in the log; the pages fill as the stream and the ledger catch up. Ctrl-C stops everything.")
 
-    return supervise(settings, on_ready=lambda: threading.Thread(target=load, name="demo-load", daemon=True).start())
+    return supervise(
+        settings,
+        prepare=lambda: placed.append(prepare(settings, days)),
+        on_ready=threading.Thread(target=load, name="demo-load", daemon=True).start,
+    )
 
 
 def _say(report: DemoReport) -> None:

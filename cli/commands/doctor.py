@@ -7,8 +7,9 @@ from dataclasses import asdict
 import click
 
 from cli.doctor import examine, fleet
+from cli.logs import mask
 from cli.options import Run, common
-from cli.output import print_json, say
+from cli.output import print_json
 
 MARKS = {"ok": "ok     ", "warning": "look   ", "error": "WRONG  "}
 
@@ -22,9 +23,9 @@ def doctor(run: Run, what: str) -> int:
     for finding in fleet(run.settings) if what == "fleet" else examine(run.settings):
         findings.append(finding)
         if not run.as_json:
-            say(f"{MARKS[finding.verdict]} {finding.check}: {finding.found}")
+            click.echo(f"{MARKS[finding.verdict]} {finding.check}: {mask(finding.found)}")
             if finding.what_to_do:
-                say(f"         → {finding.what_to_do}")
+                click.echo(f"         → {finding.what_to_do}")
     if run.as_json:
         print_json([asdict(finding) for finding in findings])
     return 1 if any(finding.verdict == "error" for finding in findings) else 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 import httpx
@@ -18,6 +18,7 @@ from cli.processes import PROCESSES
 from cli.settings import Settings, settings_file
 from cli.supervisor import ChildSpec, Supervisor, stop_running
 from cli.wiring import database_url, ready_database, utc_now
+from core.errors import Conflict
 from models.access_repo import first_admin_token
 from models.database import stop_embedded, transaction
 
@@ -50,18 +51,22 @@ def process(run: Run, name: str) -> int:
     return PROCESSES[name](run.settings)
 
 
-def supervise(settings: Settings, *, on_ready: Any = None) -> int:
-    """Database up and migrated, every process started, URLs printed, then watch until a signal."""
-    run_dir = settings.data_dir / "run"
-    run_dir.mkdir(parents=True, exist_ok=True)
-    url = database_url(settings)
-    engine = ready_database(settings, url)
-    with transaction(engine) as connection:
-        admin = first_admin_token(connection, utc_now())
-    engine.dispose()
-    supervisor = Supervisor(run_dir, _specs(settings), _environment(settings, url))
-    supervisor.start()
+def supervise(
+    settings: Settings, *, prepare: Callable[[], None] | None = None, on_ready: Callable[[], None] | None = None
+) -> int:
+    """Database up and migrated, every process started, URLs printed, then watch until a signal.
+
+    ``prepare`` runs once the folder is ours, before anything starts; ``on_ready`` once the API answers.
+    """
+    supervisor = Supervisor(settings.data_dir / "run", (), _environment(settings))
+    supervisor.claim()
     try:
+        require_free_ports(settings, is_demo=prepare is not None or _is_demo(settings))
+        if prepare is not None:
+            prepare()
+        admin = _first_admin(settings)
+        supervisor.specs = _specs(settings)
+        supervisor.start()
         _await_ready(settings, supervisor)
         _announce(settings, admin)
         if on_ready is not None:
@@ -75,20 +80,49 @@ def supervise(settings: Settings, *, on_ready: Any = None) -> int:
     return 0
 
 
+def require_free_ports(settings: Settings, *, is_demo: bool) -> None:
+    """Raises Conflict naming the first port another program holds: a child that cannot bind would only die again and again."""
+    names = ("api_port", "ui_port", "flink_port", "demo_port")
+    for name in names if is_demo else names[:3]:
+        host = "127.0.0.1" if name == "flink_port" else settings.bind_host
+        port = getattr(settings, name)
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+        except OSError as error:
+            raise Conflict(
+                f"{name} {port} on {host} cannot be used ({error.strerror})",
+                hint=f"stop what holds it, or set TOKENFUSE_{name.upper()} to a free port",
+            ) from error
+
+
+def _first_admin(settings: Settings) -> str | None:
+    engine = ready_database(settings, database_url(settings))
+    with transaction(engine) as connection:
+        admin = first_admin_token(connection, utc_now())
+    engine.dispose()
+    return admin
+
+
+def _is_demo(settings: Settings) -> bool:
+    return (settings.data_dir / "run" / GATEWAY_FILE).exists()
+
+
 def _specs(settings: Settings) -> list[ChildSpec]:
-    demo = (settings.data_dir / "run" / GATEWAY_FILE).exists()
-    wanted = {"postgres": settings.db_url is None, "scrape": bool(settings.targets), "demo-gateway": demo}
+    wanted = {"postgres": settings.db_url is None, "scrape": bool(settings.targets), "demo-gateway": _is_demo(settings)}
     names = [name for name in PROCESSES if wanted.get(name, True)]
     return [ChildSpec(name, ("-m", "cli.main", "process", name)) for name in names]
 
 
-def _environment(settings: Settings, url: str) -> Mapping[str, str]:
+def _environment(settings: Settings) -> Mapping[str, str]:
     """What children need beside the settings file: the resolved folder, and the database unless each finds the embedded one."""
     given = {"TOKENFUSE_DATA_DIR": str(settings.data_dir.resolve()), "TOKENFUSE_SETTINGS": str(settings_file().resolve())}
     for name in ("api_port", "ui_port", "flink_port", "demo_port"):
         given[f"TOKENFUSE_{name.upper()}"] = str(getattr(settings, name))
     if settings.db_url is not None:
-        given["TOKENFUSE_DB_URL"] = url
+        given["TOKENFUSE_DB_URL"] = settings.db_url.get_secret_value()
     return given
 
 

@@ -21,7 +21,7 @@ from cli.demo.gateway import write_credentials
 from cli.demo.history import CHAT_POOL, LONG_POOL, Month, requests
 from cli.guards import add_guard
 from cli.settings import Settings
-from cli.wiring import database_url, event_log, guard_keys_file, partition_keeper, ready_database, usage_ingest, utc_now
+from cli.wiring import database_url, event_log, guard_keys_file, ready_database, usage_ingest, utc_now
 from control.budgets import set_budget, set_limit
 from core.capacity import NodeService
 from core.engine import EngineSample
@@ -37,6 +37,7 @@ from ingest.usage.litellm import LiteLlm
 from ingest.usage.rows import SourceOptions
 from models.access_repo import create_token
 from models.database import transaction
+from models.partitions import PartitionKeeper
 from models.rates_repo import declare_service
 
 RECORDING = Path(__file__).parent / "recording"
@@ -52,6 +53,7 @@ class Demo:
 
     shift: timedelta
     recording_from: datetime
+    days: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,18 @@ class DemoReport:
 
 
 def prepare(settings: Settings, days: int) -> Demo | None:
-    """Inventory, budgets and a reader's token of a new demo folder; None when it was loaded before."""
+    """Inventory, budgets and a reader's token of a new demo folder; None when it was loaded before.
+
+    Loading that was cut short starts again at the same place in time, with the ``days`` it had: what is there counts once.
+    """
     run_dir = settings.data_dir / "run"
     run_dir.mkdir(parents=True, exist_ok=True)
-    if (run_dir / MARK).exists():
-        return None
     now = utc_now()
     recorded = datetime.fromtimestamp(RECORDED_AT, tz=now.tzinfo)
+    if (run_dir / MARK).exists():
+        mark = json.loads((run_dir / MARK).read_text())
+        started = datetime.fromisoformat(mark["recording_from"])
+        return None if mark["loaded"] else Demo(started - recorded, started, mark["days"])
     shift = floor_time(now - RECORDED_FOR, QUARTER_HOUR) - floor_time(recorded, QUARTER_HOUR)
     engine = ready_database(settings, database_url(settings))
     with transaction(engine) as connection:
@@ -81,7 +88,14 @@ def prepare(settings: Settings, days: int) -> Demo | None:
     file = run_dir / "demo-reader.token"
     file.touch(mode=0o600)
     file.write_text(token)
-    return Demo(shift, recorded + shift)
+    demo = Demo(shift, recorded + shift, days)
+    _mark(settings, demo, loaded=False)
+    return demo
+
+
+def _mark(settings: Settings, demo: Demo, *, loaded: bool) -> None:
+    mark = {"recording_from": demo.recording_from.isoformat(), "days": demo.days, "loaded": loaded}
+    (settings.data_dir / "run" / MARK).write_text(json.dumps(mark))
 
 
 def history_start(recording_from: datetime, days: int) -> datetime:
@@ -124,29 +138,29 @@ def load_recording(settings: Settings, demo: Demo) -> DemoReport:
         _unpack_pages(Path(folder), demo.shift)
         replayed = replay_folder(
             Path(folder), log, "recording", Origin("demo", "inference", "gpu-c", TINY_POOL.model_id),
-            now=utc_now, ensure_partitions=partition_keeper(engine),
+            now=utc_now, ensure_partitions=PartitionKeeper(engine),
         )  # fmt: skip
     engine.dispose()
     return DemoReport("the recording", taken, replayed.samples)
 
 
-def load_history(settings: Settings, demo: Demo, days: int) -> DemoReport:
+def load_history(settings: Settings, demo: Demo) -> DemoReport:
     """The generated history, which ends where the recording begins; then the folder is marked as loaded."""
-    month = Month(history_start(demo.recording_from, days), demo.recording_from)
+    month = Month(history_start(demo.recording_from, demo.days), demo.recording_from)
     engines = [Engine(LONG_POOL, "gpu-a", month.start), Engine(CHAT_POOL, "gpu-b", month.start)]
     db = ready_database(settings, database_url(settings))
-    keeper, taken, samples = partition_keeper(db), 0, 0
+    keeper, taken, samples = PartitionKeeper(db), 0, 0
     with event_log(settings) as log:
         ingest = usage_ingest(settings, db, log)
         for hour in requests(month):
             taken += len(ingest.accept(hour, source="generated"))
             for engine in engines:
                 engine.feed(record for record in hour if record.deployment == engine.deployment)
-        keeper(month.start + timedelta(days=day) for day in range(days + 1))
+        keeper(month.start + timedelta(days=day) for day in range(demo.days + 1))
         for engine in engines:
             samples += _append_samples(log, engine.samples(month.end))
     db.dispose()
-    (settings.data_dir / "run" / MARK).write_text(json.dumps({"recording_from": demo.recording_from.isoformat(), "days": days}))
+    _mark(settings, demo, loaded=True)
     return DemoReport("the generated history", taken, samples)
 
 
