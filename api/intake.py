@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from datetime import datetime
 
-from ingest.usage.service import UsageIngest
 from sqlalchemy import Engine
 
 from api.settings import ApiSettings
 from core.ports import EventLog
 from eventlog.archive import contains_ids
-from models.database import transaction
-from models.partitions import ensure_months, month_start
-
-
-class PartitionKeeper:
-    """Makes the months a batch needs before it is acknowledged; months made once are not asked for again."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._made: set[datetime] = set()
-
-    def __call__(self, times: set[datetime]) -> None:
-        wanted = {month_start(at) for at in times} - self._made
-        if wanted:
-            with transaction(self._engine) as connection:
-                ensure_months(connection, wanted)
-            self._made |= wanted
+from ingest.usage.service import UsageIngest
+from models.partitions import PartitionKeeper
 
 
 def build_ingest(settings: ApiSettings, engine: Engine, log: EventLog, now: Callable[[], datetime]) -> UsageIngest:

@@ -16,13 +16,13 @@ from cli.wiring import (
     database_url,
     event_log,
     guard_keys_file,
-    partition_keeper,
     scrape_target,
     stream_settings,
     utc_now,
 )
 from models.database import open_engine, start_embedded, transaction
 from models.outbox_repo import beat
+from models.partitions import PartitionKeeper
 
 log = logging.getLogger("tokenfuse")
 
@@ -109,7 +109,7 @@ def run_scrape(settings: Settings) -> int:
             settings.scrape_interval_s,
             stop_on_signal(),
             utc_now,
-            ensure_partitions=partition_keeper(engine),
+            ensure_partitions=PartitionKeeper(engine),
             on_round=beat_after,
         )
     engine.dispose()

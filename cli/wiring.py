@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -23,7 +23,7 @@ from ingest.engine.scraper import Target
 from ingest.prices.rate_card import default_rate_card
 from ingest.usage.service import UsageIngest
 from models.database import open_engine, start_embedded, transaction, upgrade
-from models.partitions import ensure_months, month_start
+from models.partitions import PartitionKeeper, ensure_months
 from models.rates_repo import add_rates, declare_service, read_rates
 from streaming.settings import StreamSettings
 
@@ -101,20 +101,6 @@ def event_log(settings: Settings) -> Iterator[SpoolLog]:
         spool.close()
 
 
-def partition_keeper(engine: Engine) -> Callable[[Iterable[datetime]], None]:
-    """Makes the months some instants need; months made once are not asked for again."""
-    made: set[datetime] = set()
-
-    def ensure(times: Iterable[datetime]) -> None:
-        wanted = {month_start(at) for at in times} - made
-        if wanted:
-            with transaction(engine) as connection:
-                ensure_months(connection, wanted)
-            made.update(wanted)
-
-    return ensure
-
-
 def usage_ingest(settings: Settings, engine: Engine, log: SpoolLog) -> UsageIngest:
     """The usage judge of this process."""
 
@@ -124,7 +110,7 @@ def usage_ingest(settings: Settings, engine: Engine, log: SpoolLog) -> UsageInge
     return UsageIngest(
         log,
         now=utc_now,
-        ensure_partitions=partition_keeper(engine),
+        ensure_partitions=PartitionKeeper(engine),
         archive_has=archive_has,
         horizon=timedelta(days=settings.dedupe_horizon_days),
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
+
+from models.database import transaction
 
 PARTITIONED = ("usage_minute", "usage_hour", "usage_day", "usage_length_hour", "engine_minute")
 
@@ -34,3 +36,18 @@ def ensure_months(connection: Connection, times: Iterable[datetime], tables: tup
             )
         )
     return sorted(missing)
+
+
+class PartitionKeeper:
+    """Makes the months a batch needs before it is acknowledged; months made once are not asked for again."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._made: set[datetime] = set()
+
+    def __call__(self, times: Iterable[datetime]) -> None:
+        wanted = {month_start(at) for at in times} - self._made
+        if wanted:
+            with transaction(self._engine) as connection:
+                ensure_months(connection, wanted)
+            self._made |= wanted

@@ -10,7 +10,7 @@ import click
 
 from cli.options import Run, common, parse_time
 from cli.output import Progress, bullet_list, print_json, say
-from cli.wiring import database, event_log, partition_keeper, usage_ingest, utc_now
+from cli.wiring import database, event_log, usage_ingest, utc_now
 from core.errors import BadInput
 from core.usage import Deployment, TenantPath
 from ingest.engine.parse import Origin
@@ -18,6 +18,7 @@ from ingest.engine.replay import replay_folder
 from ingest.usage.files import ingest_file
 from ingest.usage.registry import ADAPTERS
 from ingest.usage.rows import SourceOptions
+from models.partitions import PartitionKeeper
 
 
 @click.group()
@@ -86,7 +87,7 @@ def engine(run: Run, folder: Path, deployment: str | None, target: str, node: st
             target or folder.resolve().name,
             origin,
             now=utc_now,
-            ensure_partitions=partition_keeper(db),
+            ensure_partitions=PartitionKeeper(db),
             progress=Progress("pages read", every=100),
         )
     if run.as_json:
