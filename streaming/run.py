@@ -22,7 +22,7 @@ from core.errors import Conflict, TokenfuseError, Unavailable
 from models.database import open_engine
 from streaming import checkpoints
 from streaming.flink_rest import FlinkRest
-from streaming.jobs.main import write_spec
+from streaming.jobs.main import refusal, write_spec
 from streaming.loader import Loader
 from streaming.phases import Phase, next_phase, read_folder
 from streaming.plan import current_plan
@@ -155,12 +155,18 @@ class Supervisor:
         finally:
             job.end()
 
+    def _raise_refusal(self) -> None:
+        told = refusal(self._settings.run)
+        if told.exists():
+            raise Conflict(told.read_text())
+
     def _start(self, phase: Phase, run: checkpoints.Run, port: int) -> JobProcess:
         settings = self._settings
         folders = {topic: read_folder(settings, topic, epoch) for topic, epoch in phase.epochs.items()}
         for folder in (*folders.values(), settings.deltas):
             folder.mkdir(parents=True, exist_ok=True)
         places = {**folders, "checkpoints": run.folder, "deltas": settings.deltas}
+        refusal(settings.run).unlink(missing_ok=True)
         spec = run.folder / "job.json"
         write_spec(spec, phase.plan, settings, {**places, "restore": phase.restore, "new_sources": phase.new_sources}, port)
         (settings.run / "flink.port").write_text(str(port))
@@ -181,6 +187,7 @@ class Supervisor:
         swept, begun = False, time.monotonic()
         while not self._stop.wait(LOOK_S):
             if not job.alive:
+                self._raise_refusal()
                 return "died"
             checkpoint = rest.last_checkpoint()
             if checkpoint and not swept:

