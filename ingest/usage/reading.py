@@ -77,15 +77,21 @@ def items_of_lines(lines: Iterable[Numbered | BadRow], stream: BinaryIO) -> Iter
             yield numbered
             continue
         number, line = numbered
-        stripped = line.strip() if first else b""
-        first = False
-        if stripped[:1] == b"[" or stripped == b"{":
-            yield from _document(number, line, stream)
+        if first and opens_document(line):
+            yield from document(number, line, stream)
             return
-        yield _item(number, line)
+        first = False
+        yield item_of(number, line)
 
 
-def _document(number: int, first: bytes, stream: BinaryIO) -> Iterator[Item | BadRow]:
+def opens_document(line: bytes) -> bool:
+    """Whether the first line of a body begins a JSON array or an object over several lines."""
+    stripped = line.strip()
+    return stripped[:1] == b"[" or stripped == b"{"
+
+
+def document(number: int, first: bytes, stream: BinaryIO) -> Iterator[Item | BadRow]:
+    """Items of the one document that line opens: an array's (numbered from 0), or the object; if it is none, of each line."""
     try:
         body = first + b"\n" + stream.read(MAX_DOCUMENT)
         rest = stream.read(1)
@@ -95,18 +101,19 @@ def _document(number: int, first: bytes, stream: BinaryIO) -> Iterator[Item | Ba
     if rest:
         hint = "write one JSON object per line instead"
         raise BadInput(f"one JSON document of more than {MAX_DOCUMENT} bytes cannot be read", field="file", hint=hint)
-    found = _item(number, body)
+    found = item_of(number, body)
     if not isinstance(found, BadRow) and isinstance(found[1], list):
         yield from enumerate(found[1])
     elif isinstance(found, BadRow) and first.strip() == b"{":
         for at, line in enumerate(body.split(b"\n"), number):
             if line.strip():
-                yield _item(at, line)
+                yield item_of(at, line)
     else:
         yield found
 
 
-def _item(number: int, text: bytes) -> Item | BadRow:
+def item_of(number: int, text: bytes) -> Item | BadRow:
+    """One JSON text."""
     try:
         return number, orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -17,8 +17,9 @@ from core.texts import without_texts
 from core.tokens import MAX_TOKENS
 from core.usage import MAX_ID, MAX_NAME, SCHEMA, SERVICE_TIERS, STATUSES, USAGE_SOURCES
 from core.usage_codec import DEPLOYMENT_KEYS, EARLIEST, LATEST, TENANT_KEYS, decode_usage
-from ingest.usage.reading import json_items
+from ingest.usage.reading import Item, document, item_of, numbered_lines, opens_document
 from ingest.usage.rows import BadRow, ParsedRow, Prepared, SourceOptions, bad_row, prepare, unmapped_names
+from ingest.usage.usage_lines import UsageLines, UsageShapes
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
@@ -41,15 +42,33 @@ class UsageJson:
     """The adapter; keeps the identities it has seen valid."""
 
     def __init__(self) -> None:
+        self._shapes = UsageShapes()
         self._known: dict[tuple[str, ...], tuple[str, dict[str, str], dict[str, str]]] = {}
 
     def looks_like(self, head: bytes) -> bool:
         return b'"request_id"' in head and b'"started_at"' in head
 
     def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
-        fast = self._fast
-        for item in json_items(stream):
-            yield item if isinstance(item, BadRow) else fast(*item) or self.decode(*item)
+        lines, is_first = UsageLines(self._shapes), True
+        for numbered in numbered_lines(stream):
+            if isinstance(numbered, BadRow):
+                yield numbered
+                continue
+            if is_first and opens_document(numbered[1]):
+                yield from map(self._row, document(*numbered, stream))
+                return
+            is_first = False
+            yield lines.row(*numbered) or self._line(lines, *numbered)
+
+    def _line(self, lines: UsageLines, position: int, line: bytes) -> ParsedRow:
+        item = item_of(position, line)
+        row = self._row(item)
+        if isinstance(row, Prepared) and not isinstance(item, BadRow):
+            lines.learn(line, item[1])
+        return row
+
+    def _row(self, item: Item | BadRow) -> ParsedRow:
+        return item if isinstance(item, BadRow) else self._fast(*item) or self.decode(*item)
 
     def decode(self, position: int, item: Any) -> ParsedRow:
         """The strict way: any item to a prepared record or a bad row."""
