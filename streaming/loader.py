@@ -45,10 +45,8 @@ class Loader:
 
     def run_once(self) -> int:
         """Apply every finished file there is; returns how many were new. Raises Unavailable when the database is away."""
-        new = 0
-        for kind in delta_files.KINDS:
-            new += sum(self._apply(kind, batch) for batch in _batches(delta_files.finished(self.deltas, kind)))
-        return new
+        found = {kind: delta_files.finished(self.deltas, kind) for kind in reversed(delta_files.KINDS)}
+        return sum(self._apply(kind, batch) for kind in delta_files.KINDS for batch in _batches(found[kind]))
 
     def import_side_topics(self) -> int:
         """Bring in quarantined records and data faults; returns the number of lines. Raises Unavailable as ``run_once``."""
