@@ -20,8 +20,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 KINDS: tuple[str, ...] = ("usage", "engine", "progress")
-"""In the order they are applied, and listed the other way round: sums that were there when the progress was go first. Flink shows the
-files of one checkpoint one after the other, so progress may still lead by a moment: ``Consumption`` waits for later checkpoints."""
+"""In the order they are applied, and listed the other way round: sums that were there when the progress was go first.
+Flink shows the files of one checkpoint one after the other, so progress may still lead by a moment: ``Consumption`` waits on."""
 
 
 @dataclass(frozen=True, slots=True)
