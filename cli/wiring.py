@@ -126,6 +126,7 @@ def stream_settings(settings: Settings, url: str, *, web_port: int | None = None
         web_port=settings.flink_port if web_port is None else web_port,
         epoch_hours=settings.epoch_hours,
         keep_delta_days=settings.delta_retention_days,
+        keep_archive_days=settings.archive_retention_days,
     )
 
 

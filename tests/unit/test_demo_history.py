@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -63,6 +64,6 @@ def test_engines_did_what_the_requests_say_and_a_little_more(records: list[Usage
     asked = sum(record.tokens.input_total for record in mine)
     assert asked <= last["prompt_tokens"] <= asked * 1.1
     assert last["prompt_tokens"] == last["prompt_tokens_cached"] + last["prompt_tokens_computed"]
-    for before, after in zip(samples, samples[1:], strict=False):
+    for before, after in pairwise(samples):
         assert all(after.counters[name] >= value for name, value in before.counters.items())
         assert after.at - before.at == timedelta(minutes=1)
