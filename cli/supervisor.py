@@ -55,6 +55,7 @@ class Supervisor:
     def claim(self) -> None:
         """Take the data folder: end leftovers of a killed run. Raises Conflict when a supervisor runs here already."""
         self.run_dir.mkdir(parents=True, exist_ok=True)
+        self.run_dir.chmod(0o700)
         running = read_pid(self.run_dir / "supervisor.json")
         if running not in (None, os.getpid()):
             raise Conflict(f"Tokenfuse already runs in this data folder (process {running})", hint="run `tokenfuse down` first")
@@ -107,6 +108,7 @@ class Supervisor:
                 stderr=log,
                 env={**os.environ, **self.environment},
                 start_new_session=True,
+                umask=0o077,
             )
         self._children[spec.name] = _Child(spec, process, time.monotonic(), failures)
         _write_children(self.run_dir, {name: child.process.pid for name, child in self._children.items()})
