@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,10 @@ class Cores:
         """Cores busy on average since construction, by part (1.0 = one core), greatest first."""
         wall_s = max(time.monotonic() - self._started, 1e-9)
         after = self._seconds()
-        used: Counter[str] = Counter()
+        used: dict[str, float] = defaultdict(float)
         for key, seconds in after.items():
             used[key[1]] += max(0.0, seconds - self._before.get(key, 0.0)) / wall_s
-        return {name: round(share, 2) for name, share in used.most_common() if share >= 0.01}
+        return {name: round(share, 2) for name, share in sorted(used.items(), key=lambda part: -part[1]) if share >= 0.01}
 
     def _seconds(self) -> dict[tuple[int, str], float]:
         found: dict[tuple[int, str], float] = {}

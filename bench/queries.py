@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import httpx
+import psycopg
 import uvicorn
 from fastapi import FastAPI
 from sqlalchemy import Engine, event
@@ -205,14 +206,12 @@ def _each_ms(work: Callable[[], object], times: int) -> list[float]:
 
 
 def _export(engine: Engine, table: str, csv: Path, parquet: Path) -> None:
-    raw = engine.raw_connection()
-    try:
+    with engine.connect() as connection:
+        driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
         copy = f"COPY (SELECT * FROM {table}) TO STDOUT (FORMAT csv, HEADER)"
-        with csv.open("wb") as out, raw.cursor() as cursor, cursor.copy(copy) as rows:
+        with csv.open("wb") as out, driver.cursor() as cursor, cursor.copy(copy.encode()) as rows:
             for block in rows:
                 out.write(block)
-    finally:
-        raw.close()
-    with duckdb.connect() as connection:
-        connection.execute(f"COPY (FROM read_csv('{csv}')) TO '{parquet}' (FORMAT parquet, COMPRESSION zstd)")
+    with duckdb.connect() as duck:
+        duck.execute(f"COPY (FROM read_csv('{csv}')) TO '{parquet}' (FORMAT parquet, COMPRESSION zstd)")
     csv.unlink()

@@ -13,6 +13,7 @@ from core.errors import BadInput
 from core.unit_cost import COST_BASES, TOKEN_KINDS, CostBasis, CostSum, unit_cost
 from core.windows import Window, zone
 from models.ledger_sums import newest_lines
+from models.window_sums import TOKEN_SUMS, WINDOW_COLUMNS, newest_windows
 
 WINDOW_KEYS: dict[str, str] = {
     "quarter_hour": "x.window_start",
@@ -46,16 +47,6 @@ _AS_OF = """
     ORDER BY cluster, namespace, model_id, window_start, version DESC
 """
 _JOIN = "JOIN head h USING (cluster, namespace, model_id, window_start, version)"
-_COVERED_NAMES = ("engine_in", "engine_out", "gateway_in", "gateway_out")
-_COVERED = ", ".join(
-    f"sum(x.{column}) FILTER (WHERE x.engine_prompt_tokens IS NOT NULL) AS {name}"
-    for name, column in (
-        ("engine_in", "engine_prompt_tokens"),
-        ("engine_out", "engine_generation_tokens"),
-        ("gateway_in", "gateway_input_tokens"),
-        ("gateway_out", "gateway_output_tokens"),
-    )
-)
 
 
 def ledger_windows(
@@ -93,6 +84,11 @@ def ledger_rows(
 _LINES_AS_OF = (
     f"(WITH head AS ({_AS_OF}) SELECT x.*, w.currency FROM ledger_line x {_JOIN} "
     "JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version) "
+    "WHERE x.window_start >= :start AND x.window_start < :end)"
+)
+
+_WINDOWS_AS_OF = (
+    f"(WITH head AS ({_AS_OF}) SELECT {WINDOW_COLUMNS} FROM ledger_window x {_JOIN} "
     "WHERE x.window_start >= :start AND x.window_start < :end)"
 )
 
@@ -202,24 +198,22 @@ def _about(
     """Sources, state, freshness, coverage and unpriced work of the windows, by those keys that a window has and currency."""
     own = {name: column for name, column in keys.items() if name in WINDOW_KEYS}
     where, values = _filters({k: v for k, v in (filters or {}).items() if k in WINDOW_KEYS}, WINDOW_KEYS)
+    bound = {**_values(window, as_of, zone_name), **values}
+    source = newest_windows(window, own, zone_name, bound) if as_of is None else _WINDOWS_AS_OF
     names = "".join(f"{column} AS {name}, " for name, column in own.items())
-    inner = f"""({_head(as_of)} SELECT {names}x.currency, x.price_source, x.utilisation_source, x.weight_source, x.state,
-        max(x.window_start) AS last, {_COVERED}, count(*) FILTER (WHERE x.capacity_cost IS NULL) AS unpriced_windows,
-        min(x.detail ->> 'reason') FILTER (WHERE x.capacity_cost IS NULL) AS reason,
-        sum(x.gateway_input_tokens + x.gateway_output_tokens) FILTER (WHERE x.capacity_cost IS NULL) AS unpriced_tokens
-        FROM ledger_window x {_JOIN} {where} GROUP BY {", ".join(str(n + 1) for n in range(len(own) + 5))})"""
-    sums = ", ".join(f"sum(x.{name}) AS {name}" for name in _COVERED_NAMES)
+    sums = ", ".join(f"sum(x.{name})::bigint AS {name}" for name in (*TOKEN_SUMS, "unpriced_windows", "unpriced_tokens"))
+    inner = f"""(SELECT {names}x.currency, x.price_source, x.utilisation_source, x.weight_source, x.state, max(x.last) AS last,
+        min(x.reason) AS reason, {sums}
+        FROM {source} x {where} GROUP BY {", ".join(str(n + 1) for n in range(len(own) + 5))})"""
     columns = f"""
         string_agg(DISTINCT nullif(x.price_source, ''), '; ') AS price_source,
         string_agg(DISTINCT nullif(x.utilisation_source, ''), '; ') AS utilisation_source,
         string_agg(DISTINCT x.weight_source, '; ') AS weight_source,
         CASE WHEN bool_and(x.state = 'final') THEN 'final' ELSE 'provisional' END AS state,
-        max(x.last) + interval '15 minutes' AS freshness, {sums}, sum(x.unpriced_windows)::bigint AS unpriced_windows,
-        min(x.reason) AS reason, sum(x.unpriced_tokens) AS unpriced_tokens
+        max(x.last) + interval '15 minutes' AS freshness, min(x.reason) AS reason, {sums}
     """
     query = _grouped({name: f"x.{name}" for name in own}, "", columns, inner)
-    rows = connection.execute(query, {**_values(window, as_of, zone_name), **values}).mappings()
-    return {_window_group(row, keys): row for row in map(dict, rows)}
+    return {_window_group(row, keys): row for row in map(dict, connection.execute(query, bound).mappings())}
 
 
 def _meta(about: Mapping[str, Any], basis: CostBasis) -> dict[str, Any]:
@@ -230,9 +224,7 @@ def _meta(about: Mapping[str, Any], basis: CostBasis) -> dict[str, Any]:
 
 def _coverage(about: Mapping[str, Any]) -> Decimal | None:
     """Σ min(engine, gateway) / Σ engine over prompt and generated tokens, to six decimals: as ``coverage_rows`` shows it."""
-    engine_in, engine_out, gateway_in, gateway_out = (
-        int(about.get(name) or 0) for name in ("engine_in", "engine_out", "gateway_in", "gateway_out")
-    )
+    engine_in, engine_out, gateway_in, gateway_out = (int(about.get(name) or 0) for name in TOKEN_SUMS)
     if engine_in + engine_out == 0:
         return None
     explained = min(engine_in, gateway_in) + min(engine_out, gateway_out)

@@ -17,6 +17,7 @@ from core.usage import Deployment
 from models.base import Base
 from models.ledger_sums import move_sums
 from models.tables_money import LedgerLineRow, LedgerWindowRow
+from models.window_sums import move_windows
 
 _PLACE = "cluster = :cluster AND namespace = :namespace AND model_id = :model_id"
 _LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 7360702))")
@@ -91,6 +92,7 @@ def write_versions(
     moved = {**place, **named, "first": min(starts), "last": max(starts)}
     connection.execute(_MOVE_DAYS, moved)
     move_sums(connection, moved)
+    move_windows(connection, moved)
     connection.execute(_END_RUNNING, {**place, "starts": starts})
 
 

@@ -23,6 +23,7 @@ from models.tables_money import (
     LedgerLineDayRow,
     LedgerLineMonthRow,
     LedgerLineRow,
+    LedgerWindowDayRow,
     LedgerWindowRow,
     NodeServiceRow,
     RateRow,
@@ -51,7 +52,7 @@ __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
     "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow", "GuardRow",
     "HeartbeatRow", "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",
-    "LedgerLineMonthRow", "LedgerLineRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow", "PolicyVersionRow", "QuarantineRow",
-    "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingLimitRow", "StreamStateRow", "UsageDayRow", "UsageHourRow",
-    "UsageLengthRow", "UsageMinuteRow", "UsageMonthRow", "metadata",
+    "LedgerLineMonthRow", "LedgerLineRow", "LedgerWindowDayRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow",
+    "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingLimitRow",
+    "StreamStateRow", "UsageDayRow", "UsageHourRow", "UsageLengthRow", "UsageMinuteRow", "UsageMonthRow", "metadata",
 ]  # fmt: skip

@@ -193,6 +193,27 @@ class LedgerKindHourRow(_KindSum, Base):
     hour: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
 
 
+class LedgerWindowDayRow(Base):
+    """Newest versions of closed windows by UTC day and what they rest on; ``last`` is the start of the latest of them."""
+
+    __tablename__ = "ledger_window_day"
+    day: Mapped[datetime] = mapped_column(Utc, primary_key=True)
+    cluster: Mapped[str] = mapped_column(String, primary_key=True)
+    namespace: Mapped[str] = mapped_column(String, primary_key=True)
+    model_id: Mapped[str] = mapped_column(String, primary_key=True)
+    currency: Mapped[str] = mapped_column(String(3), primary_key=True)
+    price_source: Mapped[str] = mapped_column(String, primary_key=True)
+    utilisation_source: Mapped[str] = mapped_column(String, primary_key=True)
+    weight_source: Mapped[str] = mapped_column(String, primary_key=True)
+    state: Mapped[str] = mapped_column(String, primary_key=True)
+    windows: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    engine_in: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    engine_out: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    gateway_in: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    gateway_out: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    last: Mapped[datetime] = mapped_column(Utc, nullable=False)
+
+
 class RunningRateRow(Base):
     """The unit rates an open quarter hour is estimated with, frozen at first need so that its running cost never falls."""
 

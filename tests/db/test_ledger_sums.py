@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,11 +12,13 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from control.ledger_close import CloseSettings, close_all
+from core.capacity import NodeService
 from core.windows import Window
-from models.ledger_repo import ledger_rows
+from models.ledger_repo import ledger_rows, unit_cost_rows
 from models.rates_repo import add_rates, declare_service
 
 FIRST = datetime(2026, 10, 30, 22, tzinfo=UTC)
+DEAR = replace(rows.D, model_id="dear")
 DAYS = (0, 1, 2, 3)
 NO_GRACE = CloseSettings(grace=timedelta(0))
 BY_LINES = """
@@ -90,3 +93,25 @@ def test_a_reclose_leaves_nothing_of_the_version_before(closed: Engine) -> None:
         assert by_sums(connection, window) == by_lines(connection, window)
         left = "SELECT count(*) FROM ledger_line_day WHERE lines = 0 AND (tokens, requests, cost, allocated) <> (0, 0, 0, 0)"
         assert connection.execute(text(left)).scalar_one() == 0
+
+
+@pytest.mark.parametrize("by", [(), ("deployment",), ("day",), ("hour",), ("team", "day"), ("model_id",)])
+@pytest.mark.parametrize(("start_hours", "hours"), [(0, 96), (2, 24), (1, 72.25), (-500, 2000)])
+def test_the_newest_ledger_is_the_ledger_as_of_now(closed: Engine, by: tuple[str, ...], start_hours: float, hours: float) -> None:
+    """Sums and sources kept by hour, day and month say what the versions themselves say, with work that has no price among them
+    and after a re-close."""
+    dear = FIRST + timedelta(days=1, minutes=5)
+    with closed.begin() as connection:
+        declare_service(connection, NodeService(DEAR, "http://dear", "dear", "TPU9", 1, FIRST), "test")
+        rows.use(connection, dear, model_id=DEAR.model_id, team="search", input_uncached=50)
+        rows.use(connection, FIRST + timedelta(minutes=1), team="search", input_uncached=999, key_id="late")
+        places = "SELECT cluster, namespace, model_id, date_bin('15 minutes', minute, TIMESTAMPTZ 'epoch'), now()"
+        connection.execute(text(f"INSERT INTO dirty_window {places} FROM usage_minute ON CONFLICT DO NOTHING"))
+    close_all(closed, FIRST + timedelta(days=4), NO_GRACE)
+    start = FIRST + timedelta(hours=start_hours)
+    window, later = Window(start, start + timedelta(hours=hours)), FIRST + timedelta(days=9)
+    with closed.connect() as connection:
+        for zone in ("UTC", "Asia/Shanghai", "Asia/Kolkata"):
+            newest = unit_cost_rows(connection, by, window, "allocation", zone_name=zone)
+            assert newest == unit_cost_rows(connection, by, window, "allocation", as_of=later, zone_name=zone)
+            assert newest
