@@ -60,8 +60,8 @@ class Supervisor:
         if running not in (None, os.getpid()):
             raise Conflict(f"Tokenfuse already runs in this data folder (process {running})", hint="run `tokenfuse down` first")
         end_leftovers(self.run_dir)
-        _write_pid(self.run_dir / "supervisor.json", os.getpid())
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # `down` in mid-start must unwind like Ctrl-C
+        _write_pid(self.run_dir / "supervisor.json", os.getpid())
 
     def start(self) -> None:
         """Claim the folder, then start every child. Raises Conflict."""
@@ -154,15 +154,22 @@ def stop_running(run_dir: Path, wait_s: float = 150.0) -> bool:
     if pid is None:
         return bool(end_leftovers(run_dir))
     os.kill(pid, signal.SIGTERM)
-    try:
-        psutil.Process(pid).wait(wait_s)
-    except psutil.NoSuchProcess:
-        pass
-    except psutil.TimeoutExpired as error:
-        raise Unavailable(
-            f"process {pid} did not stop within {wait_s:.0f} s", hint=f"kill -9 {pid}, then `tokenfuse down` again"
-        ) from error
+    deadline = time.monotonic() + wait_s
+    while not _ended(pid):
+        if time.monotonic() > deadline:
+            raise Unavailable(
+                f"process {pid} did not stop within {wait_s:.0f} s", hint=f"kill -9 {pid}, then `tokenfuse down` again"
+            )
+        time.sleep(0.1)
     return True
+
+
+def _ended(pid: int) -> bool:
+    """A process nobody has waited for yet (a container without an init) has ended all the same."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def end_group(pgid: int, wait_s: float, process: subprocess.Popen[bytes] | None = None) -> None:

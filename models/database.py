@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 from alembic import command
@@ -37,6 +38,9 @@ def start_embedded(folder: Path) -> str:
         return str(_embedded(folder, start=True).get_uri())
     except OSError as error:
         raise Unavailable(f"{folder} cannot be written: {error.strerror}", hint="choose another --data-dir") from error
+    except CalledProcessError as error:
+        hint = "its own words stand above; see that the disk has space and the folder may be written"
+        raise Unavailable(f"the embedded PostgreSQL in {folder} did not start", hint=hint) from error
     except Exception as error:
         raise Unavailable(f"the embedded PostgreSQL in {folder} did not start: {error}", hint=f"read {folder}/log") from error
 

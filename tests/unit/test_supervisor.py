@@ -82,6 +82,32 @@ def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path) -> None:
     wait_for(lambda: not any(psutil.pid_exists(pid) for pid in left.values()), "leftovers live on")
 
 
+def test_down_does_not_wait_for_somebody_to_reap_it(tmp_path: Path) -> None:
+    process = supervise(tmp_path)
+    assert stop_running(tmp_path, 30) is True
+    assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
+    process.wait(30)
+
+
+def test_down_in_mid_start_unwinds_it(tmp_path: Path) -> None:
+    code = f"""
+        import time
+        from pathlib import Path
+        from cli.supervisor import Supervisor
+        s = Supervisor(Path({str(tmp_path)!r}), [], {{}})
+        try:
+            s.claim()
+            time.sleep(600)
+        finally:
+            s.stop()
+    """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], start_new_session=True, stderr=subprocess.DEVNULL)
+    wait_for(lambda: read_pid(tmp_path / "supervisor.json") == process.pid, "the folder was not claimed")
+    assert stop_running(tmp_path, 30) is True
+    process.wait(30)
+    assert not (tmp_path / "supervisor.json").exists()
+
+
 def test_nothing_to_stop(tmp_path: Path) -> None:
     assert stop_running(tmp_path) is False
 
