@@ -48,15 +48,13 @@ def usage_rows(
 
 
 def _piece_sql(number: int, part: Piece, by: Sequence[str], where: str, zone_name: str, values: dict[str, Any]) -> str:
-    """Sums of one piece by key, status and source: few rows, over which the counts are then filtered."""
+    """The rows of one piece, not yet summed: so PostgreSQL reads many of them with several workers."""
     values |= {f"start{number}": part.start, f"end{number}": part.end}
     keys = "".join(f'{key_sql(key, part.level, zone_name, values)} AS "{key}", ' for key in by)
-    tokens = ", ".join(f"sum({name}) AS {name}" for name in TOKEN_FIELDS)
-    places = ", ".join(str(place) for place in range(1, len(by) + 3))
     range_sql = f"{part.level} >= :start{number} AND {part.level} < :end{number}"
     return (
-        f"SELECT {keys}status AS a_status, usage_source AS a_source, sum(requests) AS n, {tokens} "
-        f"FROM usage_{part.level} WHERE {range_sql}{where} GROUP BY {places}"
+        f"SELECT {keys}status AS a_status, usage_source AS a_source, requests AS n, {', '.join(TOKEN_FIELDS)} "
+        f"FROM usage_{part.level} WHERE {range_sql}{where}"
     )
 
 
