@@ -45,6 +45,7 @@ def configuration(plan: Plan, settings: StreamSettings, folders: JobFolders, web
         "rest.bind-port": web_port,
         "rest.bind-address": "127.0.0.1",
         "rest.address": "127.0.0.1",
+        "jobmanager.bind-host": "127.0.0.1",  # else the blob server takes files from any host
         "execution.checkpointing.interval": f"{settings.checkpoint_ms} ms",
         "execution.checkpointing.min-pause": f"{settings.checkpoint_ms // 2} ms",
         "execution.checkpointing.mode": "EXACTLY_ONCE",
