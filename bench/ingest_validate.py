@@ -47,7 +47,7 @@ class NoLog:
 
 
 def usage_body(records: int, *, raw: bool) -> bytes:
-    """Our own records: the ordinary kind, or each with a provider's usage object (which takes the strict path)."""
+    """Our own records: the ordinary kind, or each with a provider's usage object."""
     return b"\n".join(orjson.dumps(_usage_item(number, raw=raw)) for number in range(records))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,7 +57,7 @@ def ingest_file(path: Path, format: str, options: SourceOptions, ingest: UsageIn
     """
     if format not in ADAPTERS:
         raise BadInput("is not a usage format", field="--format", value=format, hint=f"use one of {', '.join(sorted(ADAPTERS))}")
-    with _opened(path) as (stored, size):
+    with _opened(path) as (stored, size), _collected_by_batch():
         _check_head(path.name, format, _head(path))
         seen = ingest.unmapped.copy()
         report = FileReport(path.name, format)
@@ -66,6 +67,7 @@ def ingest_file(path: Path, format: str, options: SourceOptions, ingest: UsageIn
                 _check_hope(path.name, format, batch)
             report.add(ingest.accept(batch, source=path.name))
             progress(stored.tell(), size, report.rows)
+            gc.collect(0)
         report.unmapped = dict(ingest.unmapped - seen)
         return report
 
@@ -78,6 +80,19 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
         raise BadInput(f"cannot be read: {error.strerror}", where=str(path), hint="give the path of a file") from error
     with stored:
         yield stored, path.stat().st_size
+
+
+@contextmanager
+def _collected_by_batch() -> Iterator[None]:
+    """No garbage collection in the midst of a batch: its tens of thousands of rows hold no cycles, and walking them again and
+    again takes a quarter of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _head(path: Path) -> bytes:

@@ -43,8 +43,10 @@ class RecentIds:
         self._young: set[str] = set()
         self._old: set[str] = set()
 
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._young or request_id in self._old
+    def among(self, request_ids: Collection[str]) -> set[str]:
+        """Those of some ids that are among the last."""
+        with self._lock:
+            return self._young.intersection(request_ids) | self._old.intersection(request_ids)
 
     def add(self, request_ids: Iterable[str]) -> None:
         with self._lock:
@@ -80,9 +82,10 @@ class UsageIngest:
 
     def accept(self, rows: Iterable[ParsedRow | UsageRecord], *, source: str = "api") -> list[Verdict]:
         """One verdict per row, in order. Raises DiskFull (retryable): then nothing was accepted, send it again."""
-        batch = _Batch(self._now(), self._horizon, self._recent)
-        for row in rows:
-            batch.judge(prepare(row) if isinstance(row, UsageRecord) else row)
+        parsed = [prepare(row) if isinstance(row, UsageRecord) else row for row in rows]
+        batch = _Batch(self._now(), self._horizon, self._recent.among([row.request_id for row in parsed]))
+        for row in parsed:
+            batch.judge(row)
         if batch.old:
             batch.drop(self._archive_has(list(batch.old)))
         self._quarantine(batch.bad, source)
@@ -109,16 +112,15 @@ class UsageIngest:
 
 
 class _Batch:
-    """Verdicts of one batch while it is judged."""
+    """Verdicts of one batch while it is judged. ``taken`` are the ids already accepted; those accepted here join them."""
 
-    def __init__(self, now: datetime, horizon: timedelta, recent: RecentIds) -> None:
-        self.now, self.recent = now, recent
+    def __init__(self, now: datetime, horizon: timedelta, taken: set[str]) -> None:
+        self.now, self.taken = now, taken
         self.latest_ms, self.horizon_ms = epoch_ms(now + AHEAD), epoch_ms(now - horizon)
         self.verdicts: list[Verdict] = []
         self.fresh: list[Prepared | None] = []
         self.bad: list[BadRow] = []
         self.old: dict[str, tuple[int, int]] = {}
-        self.ids: set[str] = set()
 
     def judge(self, row: ParsedRow) -> None:
         if isinstance(row, Prepared):
@@ -136,12 +138,12 @@ class _Batch:
                 f"is more than 5 minutes after now ({now})", field="finished_at", value=at, hint="check the sender's clock"
             )
             self._refuse(BadRow(position, error, {"request_id": request_id, "finished_at": at}, request_id))
-        elif request_id in self.ids or request_id in self.recent:
+        elif request_id in self.taken:
             self.verdicts.append(Verdict(position, request_id, "duplicate", "request_id", "was already accepted"))
         else:
             if finished_ms < self.horizon_ms:
                 self.old[request_id] = len(self.verdicts), len(self.fresh)
-            self.ids.add(request_id)
+            self.taken.add(request_id)
             self.fresh.append(row)
             self.verdicts.append(Verdict(position, request_id, "accepted"))
 

@@ -1,7 +1,7 @@
 """Format ``usage``: our own ``usage/1`` JSON, as NDJSON, a JSON array or either gzipped.
 
-An ordinary record takes a straight path of a few microseconds; whatever that path does not know goes through the strict decoder,
-which alone decides what is bad. Both give the same bytes (a test compares them).
+Ordinary lines are read by their shape (``usage_lines``) and ordinary items of an array by a straight path; whatever these do not
+know goes through the strict decoder, which alone decides what is bad. All give the same bytes (tests compare them).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 
 from core.errors import BadRecord
 from core.texts import without_texts
-from core.tokens import MAX_TOKENS
+from core.tokens import MAX_TOKENS, TOKEN_FIELDS
 from core.usage import MAX_ID, MAX_NAME, SCHEMA, SERVICE_TIERS, STATUSES, USAGE_SOURCES
 from core.usage_codec import DEPLOYMENT_KEYS, EARLIEST, LATEST, TENANT_KEYS, decode_usage
 from ingest.usage.reading import Item, document, item_of, numbered_lines, opens_document
@@ -35,6 +35,7 @@ _KEYS = _CORE_KEYS | {
     "raw",
 }  # fmt: skip
 _TIERS, _STATUSES, _SOURCES = frozenset(SERVICE_TIERS), frozenset(STATUSES), frozenset(USAGE_SOURCES) - {"missing"}
+_NO_TOKENS = dict.fromkeys(TOKEN_FIELDS, 0)
 _TENANTS_KEPT = 50_000
 
 
@@ -176,7 +177,9 @@ def _add_extras(item: dict[str, Any], full: dict[str, Any]) -> tuple[str, ...]:
 def _counts(tokens: Any) -> tuple[str, dict[str, int], int] | None:
     """The line's token columns, the record's tokens, and the whole input; None when not in good order."""
     if len(tokens) != 6:
-        return None
+        tokens = _NO_TOKENS | tokens
+        if len(tokens) != 6:
+            return None
     u, r, w5, w1 = (
         tokens["input_uncached"], tokens["input_cache_read"], tokens["input_cache_write_5m"], tokens["input_cache_write_1h"],
     )  # fmt: skip

@@ -180,10 +180,10 @@ class UsageLines:
         """The stamp in canonical form without its zone (so that stamps compare as texts) and its whole ms since the epoch."""
         seconds, second = self._shapes.seconds, text[:19]
         ms = seconds.get(second) or _kept(seconds, second, epoch_ms(datetime.fromisoformat(f"{second}Z")))
-        fraction = int(text[20:] or 0)
-        if not fraction:
+        fraction = text[20:]
+        if not fraction.strip("0"):
             return second, ms
-        return (text, ms + fraction // 1000) if len(text) > 23 else (f"{text}000", ms + fraction)
+        return (text if len(fraction) == 6 else f"{text}000"), ms + int(fraction[:3])
 
 
 def _kept(values: dict[_K, _V], key: _K, value: _V) -> _V:
