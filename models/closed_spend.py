@@ -24,27 +24,25 @@ Span = tuple[int, datetime, datetime]
 Gap = tuple[Deployment, int, str]
 """Closed quarter hours of a deployment without a price: how many, and why."""
 
-# OFFSET 0 keeps the bounds of each span inside: the planner would else read a whole table once and compare.
+# OFFSET 0 keeps what stands before it inside: the planner would else read whole tables once and compare.
 _SPANS = """
     SELECT a.n, x.currency, CASE WHEN {own} THEN x.cost ELSE 0 END AS cost, x.allocated
     FROM {asked} CROSS JOIN LATERAL (
         SELECT * FROM {table} x WHERE {holds} AND x.{unit} >= a.since AND x.{unit} < a.until OFFSET 0
     ) x
 """
-_TENANT_LINES = """
-    SELECT a.n, w.currency, CASE WHEN {own} THEN x.cost ELSE 0 END AS cost, x.allocated
-    FROM {asked} JOIN ledger_line x ON {holds} AND x.window_start >= a.since AND x.window_start < a.until
-    JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version)
-    JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version)
-"""
 _LINES = """
-    SELECT a.n, w.currency, CASE WHEN {own} THEN x.cost ELSE 0 END AS cost, x.allocated
+    SELECT a.n, w.currency, x.cost, x.allocated
     FROM {asked} CROSS JOIN LATERAL (
-        SELECT w.* FROM ledger_window w JOIN ledger_head USING (cluster, namespace, model_id, window_start, version)
-        WHERE w.window_start >= a.since AND w.window_start < a.until OFFSET 0
+        SELECT cluster, namespace, model_id, window_start, version, sum(CASE WHEN {own} THEN x.cost ELSE 0 END) AS cost,
+               sum(x.allocated) AS allocated
+        FROM ledger_line x WHERE {holds} AND x.window_start >= a.since AND x.window_start < a.until
+        GROUP BY 1, 2, 3, 4, 5 OFFSET 0
+    ) x CROSS JOIN LATERAL (
+        SELECT w.currency FROM ledger_head h JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version)
+        WHERE cluster = x.cluster AND namespace = x.namespace AND model_id = x.model_id AND window_start = x.window_start
+            AND version = x.version OFFSET 0
     ) w
-    JOIN ledger_line x ON (x.window_start, x.cluster, x.namespace, x.model_id, x.version)
-        = (w.window_start, w.cluster, w.namespace, w.model_id, w.version) AND {holds}
 """
 _SUMS = "SELECT n, currency, sum(cost) AS cost, sum(allocated) AS allocated FROM ({parts}) parts GROUP BY n, currency"
 _TOKENS_WITHOUT_PRICE = "x.capacity_cost IS NULL AND x.gateway_input_tokens + x.gateway_output_tokens > 0"
@@ -119,7 +117,7 @@ def _cut(asks: Sequence[tuple[Scope, Window]]) -> dict[Level, list[Span]]:
 
 def _query(level: Level, kind: ScopeKind) -> str:
     if level == "minute":
-        return _TENANT_LINES if kind == "tenant" else _LINES
+        return _LINES
     table = f"ledger_kind_{level}" if kind in WHOLE else "ledger_day"
     return _SPANS.replace("{table}", table).replace("{unit}", level)
 
