@@ -20,7 +20,7 @@ from cli.wiring import event_log, usage_ingest
 from ingest.usage.files import ingest_file
 from ingest.usage.rows import SourceOptions
 
-RECORDS, QUICK_RECORDS, WARM_UP_RECORDS = 2_000_000, 100_000, 5_000
+RECORDS, QUICK_RECORDS, WARM_UP_RECORDS = 1_000_000, 100_000, 5_000
 TENANTS, MODELS, DUPLICATES = 200, 8, 0.03
 PER_SECOND_OF_TRAFFIC = 500
 GIVE_UP_S = 1_200.0

@@ -16,6 +16,7 @@ import platform
 import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -121,12 +122,12 @@ def run(requests: int, tenants: int) -> dict[str, Any]:
         guarded = GuardMiddleware(app, guard=guard)
         known = RequestFacts("tiny", "eu/prod/tiny", prompt_tokens_at_most=bound(data, 256).tokens if cap else None)
         for place, work in (
-            ("asgi", lambda guarded=guarded: through(guarded, length)),
-            ("asgi, signed tenant", lambda guarded=guarded: through(guarded, vouched)),
+            ("asgi", partial(through, guarded, length)),
+            ("asgi, signed tenant", partial(through, guarded, vouched)),
         ):
             took = quantiles_us(work, requests)
             found[f"{place}, {name}: added_us"] = {q: round(us - bare["p50"], 1) for q, us in took.items()}
-        took = quantiles_us(lambda guard=guard, known=known: hooked(guard, data, known), requests)
+        took = quantiles_us(partial(hooked, guard, data, known), requests)
         found[f"litellm hook, {name}: added_us"] = {q: round(us, 1) for q, us in took.items()}
     found["measuring a parsed 4 kB body_us"] = quantiles_us(lambda: bound(data, 256) and None, requests)
     return found

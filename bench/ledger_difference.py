@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from datetime import timedelta
-from pathlib import Path
 
 from sqlalchemy import Engine, text
 
 from bench.figures import Figure, Row
+from bench.scratch import scratch
 from bench.year import CLUSTER, END, MODELS, TENANTS, make_work
 from control.ledger_close import CloseReport, CloseSettings, close_all
-from models.database import open_engine, start_embedded, stop_embedded, transaction, upgrade
+from models.database import open_engine, start_embedded, transaction, upgrade
 
-REQUESTS, HOURS = 400_000, 48
+REQUESTS, HOURS = 200_000, 24
 QUICK_REQUESTS, QUICK_HOURS = 10_000, 4
 _WRONG = """
     SELECT count(*) AS windows, count(*) FILTER (WHERE w.capacity_cost IS NULL) AS unpriced,
@@ -37,10 +35,8 @@ _TOTALS = """
 
 def measure(*, quick: bool) -> Row:
     requests, hours = (QUICK_REQUESTS, QUICK_HOURS) if quick else (REQUESTS, HOURS)
-    folder = Path(tempfile.mkdtemp(prefix="tfbench"))
-    folder.chmod(0o755)
     began = time.monotonic()
-    try:
+    with scratch() as folder:
         url = start_embedded(folder / "pg")
         upgrade(url)
         engine = open_engine(url, statement_timeout_ms=0)
@@ -52,9 +48,6 @@ def measure(*, quick: bool) -> Row:
         again, again_s = _reclose(engine)
         figures, lines = _figures(engine, first, first_s, again, again_s)
         engine.dispose()
-    finally:
-        stop_embedded(folder / "pg")
-        shutil.rmtree(folder, ignore_errors=True)
     return Row(
         "ledger", "ledger difference, by window and in every sum kept of it",
         f"{requests:,} requests of {TENANTS} tenants × {MODELS} models in {hours} h, closed, then a tenth of the usage changed "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,10 +22,11 @@ from api.app import create_app
 from api.settings import ApiSettings
 from bench.figures import Figure, Row, percentile
 from bench.http_ingest import free_port, wait_until_ready
+from bench.scratch import scratch
 from bench.year import END, Year, make
 from eventlog.spool import SpoolLog, SpoolSettings
 from models.access_repo import create_token
-from models.database import open_engine, start_embedded, stop_embedded, transaction, upgrade
+from models.database import open_engine, start_embedded, transaction, upgrade
 
 REQUESTS, DAYS = 10_000_000, 365
 QUICK_REQUESTS, QUICK_DAYS = 200_000, 60
@@ -78,10 +77,8 @@ QUERIES = (
 
 
 def measure(*, quick: bool) -> Row:
-    folder = Path(tempfile.mkdtemp(prefix="tfbench"))
-    folder.chmod(0o755)
     began = time.monotonic()
-    try:
+    with scratch() as folder:
         url = start_embedded(folder / "pg")
         upgrade(url)
         maker = open_engine(url, statement_timeout_ms=0)
@@ -92,9 +89,6 @@ def measure(*, quick: bool) -> Row:
         start_up_s = time.monotonic() - began
         figures, slow = _ask(engine, folder, year, peers, QUICK_REPEATS if quick else REPEATS)
         engine.dispose()
-    finally:
-        stop_embedded(folder / "pg")
-        shutil.rmtree(folder, ignore_errors=True)
     rows = ", ".join(f"{name} {count:,}" for name, count in year.rows.items())
     return Row(
         "queries", "dashboard queries, as the API answers them",

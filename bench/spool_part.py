@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
-
 from bench import spool_append
 from bench.figures import Figure, Row
+from bench.scratch import scratch
 
 
 def measure(*, quick: bool) -> Row:
     seconds = 0.5 if quick else 3.0
-    folder = Path(tempfile.mkdtemp(prefix="tfbench"))
-    try:
+    with scratch() as folder:
         found = [spool_append.run(folder / f"{b}x{t}", b, t, seconds) for b in (1, 100, 1000) for t in (1, 8)]
         bare_ms = spool_append.bare_fsync_ms(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     alone, best = found[0], max(found, key=lambda row: row["records_per_s"])
     return Row(
         "spool", "log append, fsynced before it returns", "batches of 1, 100 and 1000 records by 1 and 8 threads; 1 kB records",

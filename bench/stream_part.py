@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
-
 from bench import stream_throughput
 from bench.figures import Figure, Row
+from bench.scratch import scratch
 
 
 def measure(*, quick: bool) -> Row:
     lines = 200_000 if quick else stream_throughput.LINES
-    folder = Path(tempfile.mkdtemp(prefix="tfbench"))
-    folder.chmod(0o755)
-    try:
+    with scratch() as folder:
         found = stream_throughput.run(folder / "data", lines)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     profile = found["profile"]
     busy = ", ".join(f"{name} {share:.2f}" for name, share in list(profile["busy_cores"].items())[:4])
     seconds = ", ".join(f"{part} {cpu_s}" for part, cpu_s in found["cpu_s_per_million"].items())

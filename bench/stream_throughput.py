@@ -28,7 +28,7 @@ from core.usage import LINE_COLUMNS, encode_line
 from models.database import open_engine, start_embedded, stop_embedded, upgrade
 from streaming.settings import StreamSettings
 
-LINES = 2_000_000
+LINES = 1_000_000
 PER_SEGMENT = 50_000
 TENANTS, MODELS = 200, 8
 DUPLICATES = 0.03

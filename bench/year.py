@@ -112,7 +112,7 @@ _HEADS = """
     SELECT cluster, namespace, model_id, window_start, version FROM ledger_window
 """
 
-_IN_A_HURRY = ("synchronous_commit = off", "max_wal_size = '8GB'", "work_mem = '256MB'", "autovacuum = off")
+_IN_A_HURRY = ("synchronous_commit = off", "max_wal_size = '4GB'", "work_mem = '256MB'", "autovacuum = off")
 
 
 @dataclass(frozen=True, slots=True)
