@@ -100,7 +100,8 @@ def test_the_gateway_view_of_the_recording(loaded: Tokenfuse) -> None:
     assert got["requests"] == truth["rows"]
     assert got["input_uncached"] + got["input_cache_read"] == truth["prompt"]
     assert got["output"] == truth["completion"]
-    assert got["errors"] + got["aborted"] + got["refused"] == truth["failure"]
+    assert got["errors"] == truth["failure"]
+    assert got["aborted"] > 0
 
 
 def test_the_engine_view_survives_the_restart_and_the_difference_is_named(loaded: Tokenfuse) -> None:
