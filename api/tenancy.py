@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from models.access_repo import Principal
-
 from api.errors import Forbidden
 from core.errors import BadInput
 from core.scopes import Scope, parse_scope
+from models.access_repo import Principal
 
 KEYS = ("org", "team", "project", "user")
 

@@ -13,10 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
-from tokenfuse_guard.entries import RequestFacts
-from tokenfuse_guard.fetch import Fetcher
-from tokenfuse_guard.guard import Guard
-from tokenfuse_guard.settings import GuardSettings
 
 from bench.figures import Figure, Row, percentile
 from bench.machine import Cores, told
@@ -24,6 +20,10 @@ from bench.stack import POOL, Stack, give_history, record, running
 from control.running_cost import spend
 from core.windows import period_window
 from models.database import transaction
+from tokenfuse_guard.entries import RequestFacts
+from tokenfuse_guard.fetch import Fetcher
+from tokenfuse_guard.guard import Guard
+from tokenfuse_guard.settings import GuardSettings
 
 TRIALS, QUICK_TRIALS = 100, 8
 TRAFFIC_TRIALS, QUICK_TRAFFIC_TRIALS = 10, 2

@@ -18,12 +18,12 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+
+from cli.demo.history import CHAT_POOL
 from tokenfuse_guard.asgi import GuardMiddleware
 from tokenfuse_guard.settings import GuardSettings
 from tokenfuse_guard.tenant_header import HEADER, sign_tenant
 from tokenfuse_guard.usage_sender import UsageSender
-
-from cli.demo.history import CHAT_POOL
 
 GATEWAY_FILE = "demo-gateway.json"
 BYTES_PER_TOKEN = 4

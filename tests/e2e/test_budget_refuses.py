@@ -17,11 +17,11 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
+
+from bench.stack import POOL, Stack, free_port, give_history, record, running
 from tokenfuse_guard.asgi import GuardMiddleware
 from tokenfuse_guard.settings import GuardSettings
 from tokenfuse_guard.tenant_header import HEADER, sign_tenant
-
-from bench.stack import POOL, Stack, free_port, give_history, record, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.flink]
 

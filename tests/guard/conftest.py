@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from guard_servers import KEY, KEY_ID, Centre
+
 from tokenfuse_guard.guard import Guard
 from tokenfuse_guard.settings import GuardSettings
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 from test_guard_state import at, break_glass
+
 from tokenfuse_guard.asgi import GuardMiddleware
 from tokenfuse_guard.guard import Guard
 from tokenfuse_guard.settings import GuardSettings

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from guard_servers import limit, reject
+
 from tokenfuse_guard.entries import Decision, RequestFacts
 from tokenfuse_guard.meters import Meters
 from tokenfuse_guard.policy import MAX_DELAY_S, Policy

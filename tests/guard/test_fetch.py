@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from guard_servers import KEY_ID, Centre, reject, signed
+
 from tokenfuse_guard.fetch import MAX_BACKOFF_S, Fetcher, backoff_s
 from tokenfuse_guard.guard import Guard
 from tokenfuse_guard.settings import GuardSettings

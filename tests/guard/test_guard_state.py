@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from conftest import Clock
 from guard_servers import KEY, KEY_ID, limit, reject, signed, stamp
+
+from api.schemas.policy import GuardReportIn
 from tokenfuse_guard.entries import RequestFacts
 from tokenfuse_guard.guard import Guard
 from tokenfuse_guard.policy import PolicyError
 from tokenfuse_guard.settings import GuardSettings, SettingsError, from_env
 from tokenfuse_guard.tenant_header import read_tenant, sign_tenant
-
-from api.schemas.policy import GuardReportIn
 
 FACTS = RequestFacts(model="tiny", deployment="eu/prod/tiny", tenant="acme/search")
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tokenfuse_guard.identity import proven_tenant, service_tier_of, tags_of
 
 from ingest.usage.litellm import tenant_of
+from tokenfuse_guard.identity import proven_tenant, service_tier_of, tags_of
 
 KEY = {"organization_alias": "acme", "org_id": "o1", "team_alias": "search", "team_id": "t1", "project_alias": "chat"}
 

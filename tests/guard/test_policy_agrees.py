@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenfuse_guard.entries import RequestFacts
-from tokenfuse_guard.policy import PolicyError
-from tokenfuse_guard.policy import verify as guard_verify
 
 from core.errors import BadInput, Refused
 from core.policy import PolicyBody, PolicyEntry, SigningKey, sign, verify
+from tokenfuse_guard.entries import RequestFacts
+from tokenfuse_guard.policy import PolicyError
+from tokenfuse_guard.policy import verify as guard_verify
 
 AT = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 OLD, NEW = SigningKey("k1", b"0" * 32), SigningKey("k2", b"1" * 32)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tokenfuse_guard.prompt import bound, output_asked, quick_bound
 from tokenfuse_guard.truncate import truncate
 

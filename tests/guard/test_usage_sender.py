@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from guard_servers import Centre
 from test_fetch import wait_for
+
 from tokenfuse_guard.usage_sender import UsageSender
 
 TOKEN = "tf_test_secret"

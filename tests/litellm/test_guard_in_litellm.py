@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from conftest import SECRET, Proxy, wait_for
 from guard_servers import KEY_ID, limit, reject, signed
+
 from tokenfuse_guard.tenant_header import HEADER, read_tenant
 
 pytestmark = pytest.mark.litellm
