@@ -78,12 +78,12 @@ def _checked(url: str) -> URL:
 
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
-    """One transaction; a lost server becomes Unavailable."""
+    """One transaction; a lost server becomes Unavailable, without its address: the message may go to any caller of the API."""
     try:
         with engine.begin() as connection:
             yield connection
     except OperationalError as error:
-        raise unreachable(error) from error
+        raise Unavailable("the database cannot be reached", hint="run `tokenfuse doctor`") from error
 
 
 def unreachable(error: OperationalError) -> Unavailable:
