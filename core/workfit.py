@@ -12,7 +12,6 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from core.allocate import Weights
 from core.money import CONTEXT, ZERO
@@ -105,6 +104,8 @@ def _held_out_error(rows: Rows) -> float:
 def _solve(rows: Rows) -> tuple[float, float, float, float]:
     """NNLS on columns scaled to one, so that tokens and token-steps weigh alike."""
     scale = np.where(rows.max(axis=0) > 0, rows.max(axis=0), 1.0)
+    from scipy.optimize import nnls  # slow to import, and most closes fit nothing
+
     solution, _ = nnls(rows / scale, np.ones(len(rows)))
     step, computed, generated, kv = (float(v) for v in solution / scale)
     return step, computed, generated, kv

@@ -21,4 +21,4 @@ if ! command -v uv >/dev/null && [ ! -x .local/uv/bin/uv ]; then
   .local/uv/bin/pip install -q 'uv>=0.9'
 fi
 uv=$(command -v uv || echo .local/uv/bin/uv)
-"$uv" sync --frozen --python "$python"
+"$uv" sync --frozen --compile-bytecode --python "$python"

@@ -7,5 +7,5 @@ wanted=$(sha256sum deploy/litellm/requirements.txt | cut -c1-16)
 stamp=.local/litellm-venv/.ready-$wanted
 [ -f "$stamp" ] && exit 0
 "$uv" venv -q --clear --python .venv/bin/python .local/litellm-venv
-"$uv" pip install -q --python .local/litellm-venv/bin/python -r deploy/litellm/requirements.txt
+"$uv" pip install -q --compile-bytecode --python .local/litellm-venv/bin/python -r deploy/litellm/requirements.txt
 touch "$stamp"
