@@ -76,12 +76,15 @@ def test_good_and_bad_lines_mixed(tokenfuse: Tokenfuse) -> None:
         assert place in text
 
 
-def test_a_gzip_file_that_is_cut_short(tokenfuse: Tokenfuse) -> None:
+def test_of_a_gzip_file_cut_short_the_whole_lines_are_taken_and_the_damage_is_named(tokenfuse: Tokenfuse) -> None:
     file = tokenfuse.folder / "cut.jsonl.gz"
     whole = gzip.compress("\n".join(json.dumps({**GOOD, "request_id": f"g-{i}"}) for i in range(2000)).encode())
     file.write_bytes(whole[: len(whole) // 2])
-    done = tokenfuse.run("ingest", "usage", str(file), "--format", "usage", expect=2)
-    assert "cut.jsonl.gz" in done.stderr
+    report = tokenfuse.json("ingest", "usage", str(file), "--format", "usage")
+    assert 0 < report["accepted"] < 2000
+    (reason,) = report["reasons"]
+    assert reason.startswith(f"cut.jsonl.gz:{report['accepted'] + 1}")
+    assert "damaged" in reason
 
 
 def test_a_file_of_another_kind_takes_nothing_and_says_so(tokenfuse: Tokenfuse) -> None:
