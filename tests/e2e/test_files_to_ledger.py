@@ -21,13 +21,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.flink]
 RECORDING = Path(__file__).parents[2] / "cli" / "demo" / "recording"
 A10G_HOUR = Decimal("1.006")
 CARD = """
+version: 1
 label: test card
+currency: USD
+charge_basis: list
 rates:
   - kind: gpu_hour
     sku: A10G
     price: "1.006"
-    currency: USD
-    charge_basis: list
     source: test
     valid_from: 2020-01-01T00:00:00Z
 """
