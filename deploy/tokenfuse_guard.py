@@ -214,6 +214,8 @@ def _mapping(name: str, text: str) -> dict[str, str]:
 # ---- entries ----
 
 DEFAULT_RETRY_AFTER_S = 60
+JITTER = random.Random()
+"""Our own generator: the host application may have seeded the shared one and count on its order."""
 
 
 class RequestFacts(NamedTuple):
@@ -321,7 +323,7 @@ NO_MATCH = Match()
 def refusal(code: str, entry: Entry, said: str, *, param: str | None = None) -> Refusal:
     """A refusal on behalf of an entry: its scope and reason are named, the wait is spread by up to a quarter."""
     base = entry.retry_after_s or DEFAULT_RETRY_AFTER_S
-    wait = base + random.randint(0, max(1, base // 4))
+    wait = base + JITTER.randint(0, max(1, base // 4))
     why = f": {entry.reason}" if entry.reason else ""
     return Refusal(code, f"Tokenfuse: {said} ({entry.scope}{why})", param, wait, entry)
 
@@ -1067,7 +1069,7 @@ FAILURES = (OSError, http.client.HTTPException, ValueError)
 def backoff_s(failures: int) -> float:
     """Full jitter on 0.5, 1, 2 … 30 s, so that guards do not return all at once; at least a tenth."""
     most = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 10))
-    return most * (0.1 + 0.9 * random.random())
+    return most * (0.1 + 0.9 * JITTER.random())
 
 
 class Fetcher:
@@ -1131,7 +1133,7 @@ class Fetcher:
     def _keep_reporting(self) -> None:
         quiet_s = 0.0
         every_s = max(0.1, self._guard.settings.report_every_s)
-        while not self._stop.wait(every_s * (0.75 + 0.5 * random.random())):
+        while not self._stop.wait(every_s * (0.75 + 0.5 * JITTER.random())):
             quiet_s += every_s
             if self.send_report(only_if_needed=quiet_s < HEARTBEAT_S):
                 quiet_s = 0.0
@@ -1619,6 +1621,12 @@ class GuardMiddleware:
         if self._fetcher is None:
             self._fetcher = Fetcher(self.guard)
             self._fetcher.start()
+
+    def stop(self) -> None:
+        """End fetching; the next request would start it again."""
+        if self._fetcher is not None:
+            self._fetcher.stop()
+            self._fetcher = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._fetcher is None:

@@ -54,6 +54,12 @@ class GuardMiddleware:
             self._fetcher = Fetcher(self.guard)
             self._fetcher.start()
 
+    def stop(self) -> None:
+        """End fetching; the next request would start it again."""
+        if self._fetcher is not None:
+            self._fetcher.stop()
+            self._fetcher = None
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._fetcher is None:
             self.start()

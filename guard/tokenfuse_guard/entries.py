@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 DEFAULT_RETRY_AFTER_S = 60
+JITTER = random.Random()
+"""Our own generator: the host application may have seeded the shared one and count on its order."""
 
 
 class RequestFacts(NamedTuple):
@@ -114,6 +116,6 @@ NO_MATCH = Match()
 def refusal(code: str, entry: Entry, said: str, *, param: str | None = None) -> Refusal:
     """A refusal on behalf of an entry: its scope and reason are named, the wait is spread by up to a quarter."""
     base = entry.retry_after_s or DEFAULT_RETRY_AFTER_S
-    wait = base + random.randint(0, max(1, base // 4))
+    wait = base + JITTER.randint(0, max(1, base // 4))
     why = f": {entry.reason}" if entry.reason else ""
     return Refusal(code, f"Tokenfuse: {said} ({entry.scope}{why})", param, wait, entry)

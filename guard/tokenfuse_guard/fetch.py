@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-import random
 import threading
 from typing import Any, Callable
 
+from tokenfuse_guard.entries import JITTER
 from tokenfuse_guard.guard import Guard
 from tokenfuse_guard.policy import PolicyError
 from tokenfuse_guard.wire import Answer, call
@@ -22,7 +22,7 @@ FAILURES = (OSError, http.client.HTTPException, ValueError)
 def backoff_s(failures: int) -> float:
     """Full jitter on 0.5, 1, 2 … 30 s, so that guards do not return all at once; at least a tenth."""
     most = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 10))
-    return most * (0.1 + 0.9 * random.random())
+    return most * (0.1 + 0.9 * JITTER.random())
 
 
 class Fetcher:
@@ -86,7 +86,7 @@ class Fetcher:
     def _keep_reporting(self) -> None:
         quiet_s = 0.0
         every_s = max(0.1, self._guard.settings.report_every_s)
-        while not self._stop.wait(every_s * (0.75 + 0.5 * random.random())):
+        while not self._stop.wait(every_s * (0.75 + 0.5 * JITTER.random())):
             quiet_s += every_s
             if self.send_report(only_if_needed=quiet_s < HEARTBEAT_S):
                 quiet_s = 0.0

@@ -68,6 +68,7 @@ class Guarded:
     def close(self) -> None:
         self._server.should_exit = True
         self._thread.join(10)
+        self.middleware.stop()
 
 
 def _up(url: str) -> bool:
