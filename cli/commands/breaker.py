@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 import click
+from sqlalchemy import Connection
 
 from cli.commands.budget import ACTOR, actor_of, amount_of
 from cli.options import Run, common, parse_ahead
@@ -13,7 +16,7 @@ from cli.output import print_json, print_rows
 from cli.wiring import breaker_policy, database, utc_now
 from control import breakers as control
 from control.budget_watch import budget_spend
-from core.breaker_values import Breaker
+from core.breaker_values import Breaker, BreakerPolicy
 from core.errors import BadInput
 from models.audit_repo import list_audit, verify_chain
 from models.breaker_repo import list_breakers, list_events
@@ -34,6 +37,20 @@ def _row(breaker: Breaker) -> dict[str, Any]:
         "paused_until": breaker.paused_until,
         "reason": breaker.reason,
     }
+
+
+def _act(
+    run: Run,
+    action: Callable[[Connection, int, str, str, datetime, BreakerPolicy], Breaker],
+    name: str,
+    reason: str,
+    actor: str | None,
+) -> None:
+    """Carry out an action that needs no more than a name and a reason, and show the breaker after it."""
+    with database(run.settings) as engine, transaction(engine) as connection:
+        found = control.find_breaker(connection, name)
+        after = action(connection, found.id, actor_of(actor), reason, utc_now(), breaker_policy(run.settings))
+    print_rows([_row(after)], as_json=run.as_json)
 
 
 @click.group()
@@ -92,10 +109,7 @@ def enforce(run: Run, breaker_name: str, reason: str, read_shadow_report: bool, 
 @common
 def shadow(run: Run, breaker_name: str, reason: str, actor: str | None) -> None:
     """Disarm it: it goes on deciding and recording, and refuses nothing."""
-    with database(run.settings) as engine, transaction(engine) as connection:
-        found = control.find_breaker(connection, breaker_name)
-        after = control.shadow(connection, found.id, actor_of(actor), reason, utc_now(), breaker_policy(run.settings))
-    print_rows([_row(after)], as_json=run.as_json)
+    _act(run, control.shadow, breaker_name, reason, actor)
 
 
 @breaker.command()
@@ -105,10 +119,7 @@ def shadow(run: Run, breaker_name: str, reason: str, actor: str | None) -> None:
 @common
 def approve(run: Run, breaker_name: str, reason: str, actor: str | None) -> None:
     """Review: re-closes a degraded breaker, or signs an open one's re-close at the end of its period."""
-    with database(run.settings) as engine, transaction(engine) as connection:
-        found = control.find_breaker(connection, breaker_name)
-        after = control.approve(connection, found.id, actor_of(actor), reason, utc_now(), breaker_policy(run.settings))
-    print_rows([_row(after)], as_json=run.as_json)
+    _act(run, control.approve, breaker_name, reason, actor)
 
 
 @breaker.command()
