@@ -93,7 +93,7 @@ def _breakers(connection: Connection, now: datetime) -> list[Metric]:
 
 
 def _stream(connection: Connection, now: datetime) -> list[Metric]:
-    lags = stream_lags(connection)
+    lags = stream_lags(connection, now)
     behind = [((lag.topic,), lag.behind_lines) for lag in lags]
     catching_up = [((lag.topic,), int(lag.catching_up)) for lag in lags]
     ages = [((lag.topic,), age_s(lag.applied_at, now)) for lag in lags]
@@ -104,7 +104,7 @@ def _stream(connection: Connection, now: datetime) -> list[Metric]:
             ("topic",),
             behind,
         ),
-        gauge("tokenfuse_stream_catching_up", "1 while behind.", ("topic",), catching_up),
+        gauge("tokenfuse_stream_catching_up", "1 while behind or silent.", ("topic",), catching_up),
         gauge("tokenfuse_stream_applied_age_seconds", "Age of the newest applied delta file.", ("topic",), ages),
     ]
 

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +27,7 @@ from core.errors import TokenfuseError
 from eventlog.manifest import current_epoch, segments
 from models.database import alembic_config, open_engine, unreachable
 from models.outbox_repo import list_heartbeats
+from models.quality_repo import stream_lags
 
 SILENT_S = 60
 Verdict = Literal["ok", "warning", "error"]
@@ -167,17 +168,14 @@ def _stream(settings: Settings, running: bool) -> Iterator[Finding]:
     engine = open_engine(database_url(settings))
     try:
         with engine.connect() as connection:
-            rows = connection.execute(
-                text("SELECT topic, catching_up, log_lines, read_lines, updated_at FROM stream_state")
-            ).all()
+            lags = stream_lags(connection, datetime.now(UTC))
     finally:
         engine.dispose()
-    for topic, catching_up, log_lines, read_lines, updated_at in rows:
-        found = f"{topic}: {read_lines:,} of {log_lines:,} lines read{', catching up' if catching_up else ''}"
-        if running and datetime.now(UTC) - updated_at > timedelta(minutes=2):
-            yield Finding(
-                "stream", "error", f"{found}; silent since {updated_at:%H:%M:%SZ}", f"read {settings.data_dir}/run/stream.log"
-            )
+    for lag in lags:
+        found = f"{lag.topic}: {lag.behind_lines:,} lines not yet read{', catching up' if lag.says_behind else ''}"
+        if running and lag.silent:
+            since = f"silent since {lag.updated_at:%Y-%m-%dT%H:%M:%SZ}"
+            yield Finding("stream", "error", f"{found}; {since}", f"read {settings.data_dir}/run/stream.log")
         else:
             yield Finding("stream", "ok", found)
 

@@ -24,7 +24,8 @@ from core.scopes import parse_scope
 from models.breaker_repo import ensure_breaker, list_breakers
 from models.database import transaction
 from models.decide_repo import list_budgets, list_cap_increases
-from models.scope_usage import metered_since, refused_share_elsewhere, usage_catching_up
+from models.quality_repo import usage_catching_up
+from models.scope_usage import metered_since, refused_share_elsewhere
 
 log = logging.getLogger("tokenfuse.control")
 OPEN_WINDOWS = timedelta(minutes=30)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from core.allocate import Weights, Work
@@ -25,6 +25,7 @@ from models.database import transaction
 from models.ledger_inputs import DueWindow, due_windows, fit_minutes, frozen_units_at, read_batch, take_dirty
 from models.ledger_repo import ledger_rows, ledger_windows
 from models.ledger_versions import Head, lock_closes, read_heads, write_versions
+from models.quality_repo import stream_lags
 from models.rates_repo import add_rates, lock_prices, read_rates, read_services
 
 GRACE = timedelta(minutes=15)
@@ -43,7 +44,8 @@ NEAR = timedelta(hours=1)
 Progress = Callable[[int, int], None]
 """Called with (windows done, windows known to be due) after each transaction."""
 
-_HELD = text("SELECT topic FROM stream_state WHERE catching_up AND topic IN ('usage', 'engine') ORDER BY topic")
+HOLDING = ("engine", "usage")
+"""Topics whose stream must be level with the log before a quarter hour is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class CloseSettings:
     currency: str = "USD"
     use_fit: bool = True
     limit: int = LIMIT
+    silence_holds: bool = True
+    """A silent stream may be dead with usage unread. Else its last word stands, as for a close by hand between streams."""
 
 
 @dataclass(slots=True)
@@ -121,7 +125,7 @@ def close_due(
     report = CloseReport()
     due_end = floor_time(require_utc(now) - chosen.grace, QUARTER_HOUR)
     with transaction(engine) as connection:
-        report.held = _held(connection)
+        report.held = _held(connection, now, chosen)
         if report.held:
             return report
         due = due_windows(connection, due_end, since=since, data_from=due_end - RECENT_DATA, limit=chosen.limit + 1)
@@ -188,9 +192,13 @@ def ledger_show(
     return {"rows": rows, "totals": totals, "windows": len(windows), "unpriced": unpriced}
 
 
-def _held(connection: Connection) -> str:
-    behind = connection.execute(_HELD).scalars().all()
-    return f"the stream is catching up on {' and '.join(behind)}" if behind else ""
+def _held(connection: Connection, now: datetime, settings: CloseSettings) -> str:
+    lags = [lag for lag in stream_lags(connection, now) if lag.topic in HOLDING]
+    behind = [lag.topic for lag in lags if lag.says_behind]
+    if behind:
+        return f"the stream is catching up on {' and '.join(behind)}"
+    silent = [f"{lag.topic} since {lag.updated_at:%Y-%m-%dT%H:%M:%SZ}" for lag in lags if lag.silent]
+    return f"the stream is silent on {' and '.join(silent)}" if silent and settings.silence_holds else ""
 
 
 def _batches(due: Sequence[DueWindow]) -> list[_Batch]:
@@ -231,7 +239,7 @@ def _close_apart(engine: Engine, batch: _Batch, now: datetime, settings: CloseSe
 
 def _close_batch(connection: Connection, batch: _Batch, now: datetime, settings: CloseSettings) -> CloseReport:
     """Locks and marks first, so that whatever lands after the reads marks its window again."""
-    report = CloseReport(held=_held(connection))
+    report = CloseReport(held=_held(connection, now, settings))
     if report.held:
         return report
     lock_prices(connection, shared=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -12,7 +12,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from core.money import CONTEXT
 from core.scopes import Scope
 from models.tables_money import NodeServiceRow
-from models.tables_usage import StreamStateRow, UsageDayRow, UsageMinuteRow
+from models.tables_usage import UsageDayRow, UsageMinuteRow
 
 TENANT_COLUMNS = ("org", "team", "project", "user_id")
 DEPLOYMENT_COLUMNS = ("cluster", "namespace", "model_id")
@@ -56,17 +56,3 @@ def refused_share_elsewhere(connection: Connection, scope: Scope, since: datetim
         return None
     with localcontext(CONTEXT):
         return Decimal(row[0]) / Decimal(row[1])
-
-
-STREAM_SILENT_AFTER = timedelta(seconds=60)
-"""A running stream writes its state a few times a second; between two jobs it says that it catches up before it falls silent."""
-
-
-def usage_catching_up(connection: Connection, now: datetime) -> bool:
-    """Whether the usage stream is still behind the log end it saw at its start, or silent: stopped or dead, so nobody knows.
-
-    A stream that never ran has nothing to catch up with.
-    """
-    query = select(StreamStateRow.catching_up, StreamStateRow.updated_at).where(StreamStateRow.topic == "usage")
-    row = connection.execute(query).one_or_none()
-    return row is not None and (row.catching_up or now - row.updated_at > STREAM_SILENT_AFTER)

@@ -26,8 +26,9 @@ def ledger() -> None:
 @click.option("--no-grace", is_flag=True, help="close every ended quarter hour now, without waiting for late usage")
 @common
 def close(run: Run, since: str | None, no_grace: bool) -> int:
-    """Close every due quarter hour; unchanged ones make no new version. Held while the stream is catching up."""
-    settings = close_settings(run.settings)
+    """Close every due quarter hour; unchanged ones make no new version. Held while the stream is catching up; a stopped
+    stream does not hold it: usage it has yet to count closes its quarter hours again."""
+    settings = replace(close_settings(run.settings), silence_holds=False)
     if no_grace:
         settings = replace(settings, grace=timedelta(0))
     with database(run.settings) as engine:

@@ -113,6 +113,24 @@ def test_while_the_stream_catches_up_the_close_is_held(priced: Engine) -> None:
     assert (report.closed, report.held) == (0, "the stream is catching up on usage")
 
 
+@pytest.mark.parametrize("topic", ["usage", "engine"])
+def test_a_silent_stream_holds_the_loop_but_not_a_close_by_hand(priced: Engine, topic: str) -> None:
+    last_word = LATER - timedelta(seconds=61)
+    with priced.begin() as connection:
+        use(connection)
+        connection.execute(insert(StreamStateRow), [{"topic": topic, "catching_up": False, "updated_at": last_word}])
+    report = close_due(priced, LATER)
+    assert (report.closed, report.held) == (0, f"the stream is silent on {topic} since 2026-11-30T12:29:59Z")
+    assert close_due(priced, LATER, CloseSettings(silence_holds=False)).closed == 1
+
+
+def test_side_topics_hold_nothing(priced: Engine) -> None:
+    with priced.begin() as connection:
+        use(connection)
+        connection.execute(insert(StreamStateRow), [{"topic": "quarantine", "catching_up": True, "updated_at": T0}])
+    assert close_due(priced, LATER).closed == 1
+
+
 def test_without_a_rate_nothing_is_priced_and_nothing_is_zero(db: Engine) -> None:
     with db.begin() as connection:
         declare_service(connection, service(), "test")

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from core.ports import LogBatch
 from eventlog.spool import SpoolLog, SpoolSettings
-from models.scope_usage import STREAM_SILENT_AFTER, usage_catching_up
+from models.quality_repo import STREAM_SILENT_AFTER, stream_lags, usage_catching_up
 from streaming import delta_files
 from streaming.settings import StreamSettings
 from streaming.sweep import sweep
@@ -36,6 +36,14 @@ def test_a_silent_stream_counts_as_catching_up(db: Engine, says: bool, age: time
         insert = text("INSERT INTO stream_state (topic, catching_up, updated_at) VALUES ('usage', :says, :at)")
         connection.execute(insert, {"says": says, "at": NOW - age})
         assert usage_catching_up(connection, NOW) is held
+        assert [lag.catching_up for lag in stream_lags(connection, NOW)] == [held]
+
+
+def test_side_topics_are_silent_while_nothing_is_refused(db: Engine) -> None:
+    with db.begin() as connection:
+        insert = text("INSERT INTO stream_state (topic, catching_up, updated_at) VALUES ('quarantine', false, :at)")
+        connection.execute(insert, {"at": NOW - timedelta(days=1)})
+        assert [lag.silent for lag in stream_lags(connection, NOW)] == [False]
 
 
 def test_a_stream_that_never_ran_holds_nothing(db: Engine) -> None:
