@@ -50,7 +50,7 @@ STAGED: dict[str, tuple[tuple[str, str], ...]] = {
         ("tokens", "BIGINT"),
     ),
 }
-"""Columns of each staging table, in order: the delta files' own, but for usage, which ``streaming.presum`` sums first."""
+"""Columns of each staging table, in the order ``streaming.presum`` writes them: this version's delta columns, summed."""
 TIME_COLUMN = {"usage": "minute_ms", "length": "hour_ms", "engine": "minute_ms"}
 
 

@@ -113,36 +113,27 @@ def apply_files(engine: Engine, kind: str, files: list[DeltaFile], now: datetime
         known = set(connection.execute(query, {"names": [file.name for file in files]}).scalars())
         new = [file for file in files if file.name not in known]
         if new:
-            counts = _add_usage(connection, new, now) if kind == "usage" else _add_rows(connection, kind, new, now)
-            _record(connection, kind, counts, now)
+            _record(connection, kind, _add_files(connection, kind, new, now), now)
             connection.execute(text("SELECT pg_notify('tokenfuse_loaded', :kind)"), {"kind": kind})
     return len(new)
 
 
-def _add_usage(connection: Connection, files: list[DeltaFile], now: datetime) -> dict[str, int]:
-    """Add the batch's sums and lengths; returns the rows of each file."""
+def _add_files(connection: Connection, kind: str, files: list[DeltaFile], now: datetime) -> dict[str, int]:
+    """Add the batch's sums; returns the rows of each file."""
     with tempfile.TemporaryDirectory(prefix="tokenfuse-load") as name:
-        counts = presum(files, Path(name))
-        for kind in SUMS:
-            connection.execute(text(load_sql.staging(kind)))
-            _copy(connection, kind, (Path(name) / f"{kind}.csv").read_bytes())
-            _add(connection, kind, now)
+        counts = presum(kind, files, Path(name))
+        for table in SUMS[kind]:
+            connection.execute(text(load_sql.staging(table)))
+            _copy(connection, table, (Path(name) / table).read_bytes())
+            _add(connection, table, now)
     return counts
 
 
-def _add_rows(connection: Connection, kind: str, files: list[DeltaFile], now: datetime) -> dict[str, int]:
-    connection.execute(text(load_sql.staging(kind)))
-    counts = {file.name: _copy(connection, kind, file.read()) for file in files}
-    _add(connection, kind, now)
-    return counts
-
-
-def _copy(connection: Connection, kind: str, rows: bytes) -> int:
+def _copy(connection: Connection, kind: str, rows: bytes) -> None:
     cursor = connection.connection.cursor()
     try:
         with cursor.copy(load_sql.copy_in(kind)) as copy:
             copy.write(rows)
-        return int(cursor.rowcount)
     finally:
         cursor.close()
 

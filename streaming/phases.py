@@ -13,6 +13,7 @@ from core.errors import Conflict
 from eventlog import manifest
 from streaming import checkpoints
 from streaming.feed import feed_folder
+from streaming.flink_path import flink_path
 from streaming.plan import Plan
 from streaming.settings import StreamSettings
 from streaming.warmup import warmup_folder
@@ -52,7 +53,7 @@ def next_phase(settings: StreamSettings, plan: Plan) -> Phase:
     found = checkpoints.newest(settings.checkpoints)
     if found is None:
         return Phase(plan, {topic: _oldest_epoch(settings, topic) for topic in TOPICS}, "")
-    run, restore = found.run, found.path.as_uri()
+    run, restore = found.run, flink_path(found.path)
     done = {topic: _is_done(settings, topic, run.epochs[topic]) for topic in TOPICS}
     warming = any(epoch.startswith(WARM) for epoch in run.epochs.values())
     moves = all(done.values()) if warming else True

@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from core.errors import Conflict, TokenfuseError, Unavailable
 from models.database import open_engine
 from streaming import checkpoints
+from streaming.delta_columns import note_columns
 from streaming.flink_rest import FlinkRest
 from streaming.jobs.main import refusal, write_spec
 from streaming.loader import Loader
@@ -163,8 +164,9 @@ class Supervisor:
     def _start(self, phase: Phase, run: checkpoints.Run, port: int) -> JobProcess:
         settings = self._settings
         folders = {topic: read_folder(settings, topic, epoch) for topic, epoch in phase.epochs.items()}
-        for folder in (*folders.values(), settings.deltas):
+        for folder in folders.values():
             folder.mkdir(parents=True, exist_ok=True)
+        note_columns(settings.deltas, phase.plan.deltas)
         places = {**folders, "checkpoints": run.folder, "deltas": settings.deltas}
         refusal(settings.run).unlink(missing_ok=True)
         spec = run.folder / "job.json"

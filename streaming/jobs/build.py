@@ -12,6 +12,8 @@ from pyflink.datastream.connectors.file_system import FileSource
 from pyflink.datastream.formats.csv import CsvReaderFormat, CsvSchema
 from pyflink.table import DataTypes, Schema, StreamTableEnvironment
 
+from streaming.delta_columns import delta_folder
+from streaming.flink_path import flink_path
 from streaming.jobs.engine import ENGINE_CHANGE, ENGINE_LINES, FoldEngine
 from streaming.jobs.state_check import require_only_sources_unclaimed
 from streaming.plan import Columns, Plan
@@ -49,7 +51,7 @@ def configuration(plan: Plan, settings: StreamSettings, folders: JobFolders, web
         "execution.checkpointing.interval": f"{settings.checkpoint_ms} ms",
         "execution.checkpointing.min-pause": f"{settings.checkpoint_ms // 2} ms",
         "execution.checkpointing.mode": "EXACTLY_ONCE",
-        "execution.checkpointing.dir": folders.checkpoints.as_uri(),
+        "execution.checkpointing.dir": flink_path(folders.checkpoints),
         "execution.checkpointing.num-retained": 2,
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "execution.checkpointing.incremental": "true",
@@ -103,8 +105,9 @@ def build(plan: Plan, settings: StreamSettings, folders: JobFolders, web_port: i
 def sink_sql(kind: str, columns: Columns, deltas: Path) -> str:
     """A CSV folder whose files appear, whole, with the checkpoint that completes them."""
     declared = ", ".join(f"`{name}` {sql_type}" for name, sql_type in columns)
+    path = flink_path(delta_folder(deltas, kind, columns)).replace("'", "''")
     return f"""CREATE TEMPORARY TABLE {kind}_delta ({declared}) WITH (
-  'connector' = 'filesystem', 'path' = '{(deltas / kind).as_uri()}', 'format' = 'csv')"""
+  'connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv')"""
 
 
 def _source(env: StreamExecutionEnvironment, topic: str, folder: Path, columns: Columns, settings: StreamSettings) -> DataStream:
@@ -113,7 +116,7 @@ def _source(env: StreamExecutionEnvironment, topic: str, folder: Path, columns: 
         is_number = sql_type == "BIGINT"
         builder = builder.add_number_column(name, DataTypes.BIGINT()) if is_number else builder.add_string_column(name)
     schema = builder.set_quote_char('"').build()
-    source = FileSource.for_record_stream_format(CsvReaderFormat.for_schema(schema), folder.as_uri())
+    source = FileSource.for_record_stream_format(CsvReaderFormat.for_schema(schema), flink_path(folder))
     source = source.monitor_continuously(Duration.of_millis(settings.discovery_ms)).build()
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), f"{topic} log")
     return stream.uid(f"{topic}-source-{folder.name}")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
 
 from core.errors import Conflict
+from streaming.flink_path import local_path
 
 
 def require_only_sources_unclaimed(env: StreamExecutionEnvironment, restore: str) -> None:
     """Raises Conflict, naming the operators, when the job in ``env`` has no place for state that is not a source's.
 
-    ``restore`` is a checkpoint folder's URI. Only sources keep coordinator state, so that tells them apart.
+    ``restore`` is a checkpoint folder (``streaming.flink_path``). Only sources keep coordinator state, so that tells them apart.
     """
     known = _operator_ids(env)
     lost = [
@@ -46,7 +45,7 @@ def _operator_ids(env: StreamExecutionEnvironment) -> set[str]:
 
 def _operator_states(restore: str) -> Any:
     jvm = get_gateway().jvm
-    file = Path(unquote(urlparse(restore).path)) / "_metadata"
+    file = local_path(restore) / "_metadata"
     stream = jvm.java.io.DataInputStream(jvm.java.io.FileInputStream(str(file)))
     try:
         loader = jvm.Thread.currentThread().getContextClassLoader()

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
+from core.errors import Conflict
 from core.ports import LogBatch
 from eventlog.spool import SpoolLog, SpoolSettings
 from models.database import open_engine
 from models.tables_usage import ENGINE_MEASURES, USAGE_MEASURES
 from streaming import delta_files, loader
+from streaming.delta_columns import UNNAMED, delta_folder, note_columns
 from streaming.loader import Loader, rebuild
+from streaming.plan import DELTAS, Columns
 
 pytestmark = pytest.mark.db
 
@@ -33,11 +36,16 @@ def usage_row(
     return ",".join([str(minute_ms), keys, *map(str, measures.values())])
 
 
-def put(deltas: Path, kind: str, name: str, *rows: str) -> Path:
-    path = deltas / kind / f"part-{name}"
-    path.parent.mkdir(parents=True, exist_ok=True)
+def put(deltas: Path, kind: str, name: str, *rows: str, columns: Columns | None = None) -> Path:
+    """A finished file as a job of these columns (None: this version's) leaves it."""
+    note_columns(deltas, {kind: columns or DELTAS[kind]})
+    path = delta_folder(deltas, kind, columns or DELTAS[kind]) / f"part-{name}"
     path.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def file_name(kind: str, name: str) -> str:
+    return delta_folder(Path(), kind, DELTAS[kind]).joinpath(f"part-{name}").as_posix()
 
 
 def total(db: Engine, query: str) -> list[tuple[object, ...]]:
@@ -120,8 +128,9 @@ def test_a_damaged_file_is_set_aside_and_the_others_go_on(
     put(tmp_path, "usage", "a-0-2", usage_row(MINUTE))
     assert load() == 2, fault
     assert total(db, SUMS.format("usage_day")) == [(2, 20)]
-    assert (tmp_path / "damaged" / "usage" / "part-a-0-1").exists()
-    assert total(db, "SELECT name FROM applied_file ORDER BY 1") == [("usage/part-a-0-0",), ("usage/part-a-0-2",)]
+    assert (delta_folder(tmp_path / "damaged", "usage", DELTAS["usage"]) / "part-a-0-1").exists()
+    names = total(db, "SELECT name FROM applied_file ORDER BY 1")
+    assert names == [(file_name("usage", "a-0-0"),), (file_name("usage", "a-0-2"),)]
 
 
 def test_a_kill_between_commit_and_move_counts_nothing_twice(
@@ -233,8 +242,8 @@ def test_a_torn_pack_loses_no_file(tmp_path: Path) -> None:
     put(tmp_path, "usage", "a-0-1", usage_row(MINUTE, output=3))
     delta_files.keep_applied(tmp_path, delta_files.finished(tmp_path, "usage"), NOW)
     kept = {file.name: file.read() for file in delta_files.kept_since(tmp_path, "usage", NOW)}
-    assert kept["usage/part-a-0-0"] == content
-    assert list(kept) == ["usage/part-a-0-0", "usage/part-a-0-1"]
+    assert kept[file_name("usage", "a-0-0")] == content
+    assert list(kept) == [file_name("usage", "a-0-0"), file_name("usage", "a-0-1")]
 
 
 def test_kept_files_are_swept_by_day(tmp_path: Path) -> None:
@@ -242,7 +251,102 @@ def test_kept_files_are_swept_by_day(tmp_path: Path) -> None:
         put(tmp_path, "usage", f"a-0-{days}", usage_row(MINUTE))
         delta_files.keep_applied(tmp_path, delta_files.finished(tmp_path, "usage"), NOW - timedelta(days=days))
     assert delta_files.sweep(tmp_path, (NOW - timedelta(days=35)).date()) == 1
-    assert [f.name for f in delta_files.kept_since(tmp_path, "usage", NOW - timedelta(days=99))] == ["usage/part-a-0-0"]
+    kept = delta_files.kept_since(tmp_path, "usage", NOW - timedelta(days=99))
+    assert [file.name for file in kept] == [file_name("usage", "a-0-0")]
+
+
+def older(kind: str, *absent: str) -> Columns:
+    """The columns of a version that did not have these yet, in another order."""
+    return tuple(column for column in reversed(DELTAS[kind]) if column[0] not in absent)
+
+
+def row_in(columns: Columns, values: Mapping[str, object]) -> str:
+    return ",".join(str(values.get(name, "x" if kind == "STRING" else 1)) for name, kind in columns)
+
+
+def test_files_of_older_columns_are_read_by_name_and_what_they_lack_is_zero(
+    db: Engine, tmp_path: Path, load: Callable[[], int]
+) -> None:
+    usage, engine = older("usage", "duration_ms", "length_output"), older("engine", "queue_us", "kv_token_us")
+    wanted = {"minute_ms": MINUTE, "requests": 2, "output": 3, "length_input": 5, "org": "an older org"}
+    put(tmp_path, "usage", "a-0-0", row_in(usage, wanted), columns=usage)
+    put(tmp_path, "engine", "a-0-0", row_in(engine, {"minute_ms": MINUTE, "steps": 7}), columns=engine)
+    put(tmp_path, "usage", "a-0-0", usage_row(MINUTE))
+    assert load() == 3
+    assert total(db, "SELECT requests, output, duration_ms FROM usage_minute WHERE org = 'an older org'") == [(2, 3, 0)]
+    assert total(db, "SELECT kind, tokens FROM usage_length_hour") == [("input", 5)], "an absent length is unknown, not 0"
+    assert total(db, "SELECT steps, queue_us, kv_token_us, busy_us FROM engine_minute") == [(7, 0, 0, 1)]
+    assert total(db, SUMS.format("usage_minute")) == [(3, 13)]
+
+
+def test_a_column_this_version_has_no_place_for_is_passed_over(db: Engine, tmp_path: Path, load: Callable[[], int]) -> None:
+    newer = (("dropped", "STRING"), *DELTAS["usage"], ("gone", "BIGINT"))
+    put(tmp_path, "usage", "a-0-0", row_in(newer, {"minute_ms": MINUTE, "requests": 2, "output": 3}), columns=newer)
+    assert load() == 1
+    assert total(db, SUMS.format("usage_minute")) == [(2, 3)]
+
+
+def test_files_of_version_0_1_0_name_no_columns_and_are_known(db: Engine, tmp_path: Path) -> None:
+    deltas = tmp_path / "deltas"
+    for kind, values in (("usage", {"minute_ms": MINUTE, "output": 10}), ("engine", {"minute_ms": MINUTE, "steps": 7})):
+        path = deltas / kind / "part-a-0-0"
+        path.parent.mkdir(parents=True)
+        path.write_text(row_in(UNNAMED[kind], values) + "\n")
+    assert Loader(db, deltas, lambda: NOW).run_once() == 2
+    forget_everything(db)
+    assert rebuild(db, tmp_path, NOW, NOW) == 2
+    assert total(db, SUMS.format("usage_minute")) == [(1, 10)]
+    assert total(db, "SELECT steps FROM engine_minute") == [(7,)]
+
+
+def forget_everything(db: Engine) -> None:
+    with db.begin() as connection:
+        for table in (
+            "applied_file",
+            "usage_minute",
+            "usage_hour",
+            "usage_day",
+            "usage_month",
+            "usage_length_hour",
+            "engine_minute",
+        ):
+            connection.execute(text(f"DELETE FROM {table}"))
+
+
+def test_a_rebuild_goes_over_packs_of_several_versions(db: Engine, tmp_path: Path) -> None:
+    deltas, old = tmp_path / "deltas", older("usage", "duration_ms")
+    load = Loader(db, deltas, lambda: NOW).run_once
+    put(deltas, "usage", "a-0-0", row_in(old, {"minute_ms": MINUTE, "requests": 1, "output": 4}), columns=old)
+    put(deltas, "usage", "a-0-0", usage_row(MINUTE))
+    assert load() == 2
+    before = total(db, "SELECT * FROM usage_minute ORDER BY output")
+    forget_everything(db)
+    assert rebuild(db, tmp_path, NOW, NOW) == 2
+    assert total(db, "SELECT * FROM usage_minute ORDER BY output") == before
+    assert rebuild(db, tmp_path, NOW, NOW) == 0
+
+
+@pytest.mark.parametrize("note", [None, "{", '[["requests", "BIGINT"]]'])
+def test_files_whose_columns_are_not_known_wait_and_the_message_says_for_what(
+    tmp_path: Path, load: Callable[[], int], note: str | None
+) -> None:
+    old = older("usage", "output")
+    path = put(tmp_path, "usage", "a-0-0", row_in(old, {}), columns=old)
+    place = path.with_name("columns.json")
+    place.unlink() if note is None else place.write_text(note)
+    with pytest.raises(Conflict, match=r"columns\.json"):
+        load()
+    assert path.exists()
+
+
+def test_a_folder_with_a_quote_and_a_space_loads(db: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = tmp_path / 'it\'s a "folder"'
+    odd.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(odd))
+    put(odd, "usage", "a-0-0", usage_row(MINUTE))
+    put(odd, "progress", "a-0-0", "usage,aaaaaaaa-000000000001,3")
+    assert Loader(db, odd, lambda: NOW).run_once() == 2
+    assert total(db, SUMS.format("usage_minute")) == [(1, 10)]
 
 
 def test_quarantined_records_and_faults_arrive_once(db: Engine, tmp_path: Path) -> None:
