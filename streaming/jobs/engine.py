@@ -11,7 +11,7 @@ from pyflink.datastream.state import ValueStateDescriptor
 from core.engine import LINE_COLUMNS
 from core.engine_fold import decode_state, encode_state, fold, parse_line
 from models.tables_usage import ENGINE_MEASURES
-from streaming.plan import DELTAS, ENGINE_DIMENSIONS, ENGINE_STATE
+from streaming.plan import DELTAS, ENGINE_DIMENSIONS
 
 ENGINE_LINES = (
     f"SELECT target || '|' || engine || '|' || model_id AS engine_key, {', '.join(LINE_COLUMNS)}, segment FROM engine_log"
@@ -22,6 +22,8 @@ ENGINE_CHANGE = Types.ROW_NAMED(
 )
 
 
+STATE = "engine.v1"
+"""The state's name in every checkpoint, whatever its bytes say: a newer program still drains an older plan's checkpoint."""
 WARM_SEGMENT = "warmup-"
 """A line of such a segment (``streaming.warmup``) was counted by an earlier job: it is taken into the state and emits nothing."""
 
@@ -30,7 +32,7 @@ class FoldEngine(KeyedProcessFunction):
     """One engine's samples to its minute increases. State: the bytes of ``core.engine_fold.encode_state``."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        self._state = runtime_context.get_state(ValueStateDescriptor(ENGINE_STATE, Types.PICKLED_BYTE_ARRAY()))
+        self._state = runtime_context.get_state(ValueStateDescriptor(STATE, Types.PICKLED_BYTE_ARRAY()))
 
     def process_element(self, value: Row, ctx: KeyedProcessFunction.Context) -> Iterator[Row]:
         held = self._state.value()
