@@ -85,9 +85,7 @@ def build(plan: Plan, settings: StreamSettings, folders: JobFolders, web_port: i
     _register(tables, "usage_log", _source(env, "usage", folders.usage, plan.usage_columns, settings), plan.usage_columns)
     _register(tables, "engine_log", _source(env, "engine", folders.engine, plan.engine_columns, settings), plan.engine_columns)
     lines = tables.to_data_stream(tables.sql_query(ENGINE_LINES))
-    changes = lines.key_by(lambda row: row[0], key_type=Types.STRING()).process(
-        FoldEngine(plan.engine_state), output_type=ENGINE_CHANGE
-    )
+    changes = lines.key_by(lambda row: row[0], key_type=Types.STRING()).process(FoldEngine(), output_type=ENGINE_CHANGE)
     # one Python worker is plenty for a scrape per engine every few seconds, and each costs seconds of start-up
     changes.set_parallelism(1).uid("engine-fold").name("engine fold")
     tables.create_temporary_view("engine_change", tables.from_data_stream(changes))
