@@ -23,8 +23,22 @@ COUNTERS: tuple[str, ...] = (
     "prefill_us",
     "decode_us",
     "inference_us",
+    "prompt_tokens_external",
+    "finished_prompt_tokens",
+    "finished_generation_tokens",
+    "n_answers",
+    "n_requests",
+    "rejections",
+    "prefix_queries",
+    "prefix_hits",
+    "forward_us",
 )
-"""Canonical cumulative counters, all whole numbers: tokens, requests, engine steps, or request-microseconds."""
+"""Canonical cumulative counters, all whole numbers: tokens, requests, engine steps, or request-microseconds.
+
+``prompt_tokens_external`` (fetched from another engine's KV cache) is part of ``prompt_tokens_cached``. ``finished_…`` are what
+finished requests say; the counters without that word also hold running and aborted work. ``n_answers`` / ``n_requests``: answers
+asked for by finished requests, and those requests. ``prefix_queries`` / ``prefix_hits``: tokens looked up / found in the engine's
+own prefix cache when scheduled. ``forward_us``: microseconds the GPU computed (SGLang alone tells)."""
 
 GAUGES: tuple[str, ...] = ("running", "waiting", "kv_usage_ppm", "kv_capacity_tokens")
 """Canonical gauges, all whole numbers; KV use is in parts per million of capacity."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from core.engine import COUNTERS, GAUGES, EngineKey, EngineSample
@@ -25,7 +25,9 @@ __all__ = [
 ]  # fmt: skip
 
 KEPT = 64
-VERSION = b"engine.v1"
+VERSION = b"engine.v2"
+VERSIONS: Mapping[bytes, int] = {b"engine.v1": 12, VERSION: len(COUNTERS)}
+"""State this program reads, and how many of COUNTERS it holds: new counters are added at the end and were unknown before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ def _deltas(key: EngineKey, minutes: Minutes) -> tuple[EngineDelta, ...]:
 
 
 def encode_state(state: FoldState) -> bytes:
-    """``engine.v1``, a line break, then JSON ``[[target, engine, model], [dropped, repeated, too_late], [reading, …]]`` with
+    """``engine.v2``, a line break, then JSON ``[[target, engine, model], [dropped, repeated, too_late], [reading, …]]`` with
     reading = ``[at_ms, [cluster, namespace, node], started_ms, created_ms, watched_ms, interval_ms, counters, gauges]``."""
     key = state.key
     rows = [
@@ -162,16 +164,32 @@ def encode_state(state: FoldState) -> bytes:
 
 
 def decode_state(data: bytes) -> FoldState:
-    """The inverse of ``encode_state``. Raises BadInput for another version or damaged bytes."""
+    """The inverse of ``encode_state``, of an older version too. Raises BadInput for an unknown version or damaged bytes."""
     version, _, body = data.partition(b"\n")
-    if version != VERSION:
+    known = VERSIONS.get(version)
+    if known is None:
         raise BadInput("unknown version of the engine state", field="state", value=version, hint="start the job without state")
     try:
         (target, engine, model_id), (dropped, repeated, too_late), rows = json.loads(body)
         readings = tuple(
-            Reading(at, (labels[0], labels[1], labels[2]), started, created, watched, interval, tuple(counters), tuple(gauges))
+            Reading(
+                at,
+                (labels[0], labels[1], labels[2]),
+                started,
+                created,
+                watched,
+                interval,
+                _counters(counters, known),
+                tuple(gauges),
+            )
             for at, labels, started, created, watched, interval, counters, gauges in rows
         )
     except (ValueError, TypeError, IndexError) as error:
         raise BadInput(f"damaged engine state: {error}", field="state", hint="start the job without state") from error
     return FoldState(EngineKey(target, engine, model_id), readings, dropped, repeated, too_late)
+
+
+def _counters(values: Sequence[int | None], known: int) -> Known:
+    if len(values) != known:
+        raise ValueError(f"{len(values)} counters, expected {known}")
+    return (*values, *(None,) * (len(COUNTERS) - known))

@@ -17,6 +17,9 @@ running_us          observed time x mean of running at the two ends (request-mic
 waiting_us          the same of waiting
 kv_token_us         observed time x mean KV tokens held at the two ends (KV use x capacity)
 kv_token_steps      mean KV tokens held x steps of the interval, observed time only
+kv_seen_us          observed time with KV use known at both ends
+kv_full_us          that time x mean share of the KV cache in use: kv_full_us / kv_seen_us is the plain mean over engines
+kv_capacity_us      observed time x KV capacity in tokens: kv_token_us / kv_capacity_us is the capacity-weighted mean
 samples             scrapes placed in this minute (the first of an engine too)
 resets              restarts noticed by the scrape in this minute
 ==================  ==================================================================================================
@@ -36,7 +39,7 @@ from core.windows import MINUTE_MS
 
 MEASURES: tuple[str, ...] = (
     *COUNTERS, "observed_us", "busy_us", "saturated_us", "gap_us",
-    "running_us", "waiting_us", "kv_token_us", "kv_token_steps", "samples", "resets",
+    "running_us", "waiting_us", "kv_token_us", "kv_token_steps", "kv_seen_us", "kv_full_us", "kv_capacity_us", "samples", "resets",
 )  # fmt: skip
 INDEX = {name: position for position, name in enumerate(MEASURES)}
 MIN_GAP_MS = 60_000
@@ -164,11 +167,22 @@ def _observed(a: Reading, b: Reading, grown: dict[int, int], elapsed_ms: int) ->
     if w0 is not None and w1 is not None:
         times["saturated_us"] = elapsed_us * (int(w0 > 0) + int(w1 > 0)) // 2
         times["waiting_us"] = (w0 + w1) * elapsed_us // 2
-    kv0, kv1 = _kv_token_ppm(a), _kv_token_ppm(b)
-    if kv0 is not None and kv1 is not None:
-        times["kv_token_us"] = (kv0 + kv1) * elapsed_us // 2_000_000
-        times["kv_token_steps"] = (kv0 + kv1) * grown.get(INDEX["steps"], 0) // 2_000_000
+    times |= _kv_times(a, b, grown, elapsed_us)
     return {INDEX[name]: value for name, value in times.items() if 0 < value <= MOST}
+
+
+def _kv_times(a: Reading, b: Reading, grown: dict[int, int], elapsed_us: int) -> dict[str, int]:
+    _r0, _w0, use0, capacity0 = a.gauges
+    _r1, _w1, use1, capacity1 = b.gauges
+    if use0 is None or use1 is None:
+        return {}
+    times = {"kv_seen_us": elapsed_us, "kv_full_us": (use0 + use1) * elapsed_us // 2_000_000}
+    if capacity0 is not None and capacity1 is not None:
+        held = use0 * capacity0 + use1 * capacity1
+        times["kv_token_us"] = held * elapsed_us // 2_000_000
+        times["kv_token_steps"] = held * grown.get(INDEX["steps"], 0) // 2_000_000
+        times["kv_capacity_us"] = (capacity0 + capacity1) * elapsed_us // 2
+    return times
 
 
 def _busy_us(r0: int, r1: int, grown: dict[int, int], b: Reading, elapsed_us: int) -> int:
@@ -179,12 +193,6 @@ def _busy_us(r0: int, r1: int, grown: dict[int, int], b: Reading, elapsed_us: in
         return min(elapsed_us, grown.get(inference, 0))
     moved = any(INDEX[name] in grown for name in ("prompt_tokens", "generation_tokens", "steps"))
     return elapsed_us // 2 if moved else 0
-
-
-def _kv_token_ppm(reading: Reading) -> int | None:
-    """KV tokens held, in millionths of a token."""
-    _running, _waiting, usage_ppm, capacity = reading.gauges
-    return None if usage_ppm is None or capacity is None else usage_ppm * capacity
 
 
 def _bucket(minutes: Minutes, minute_ms: int, labels: Labels) -> list[int]:

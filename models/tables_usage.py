@@ -106,8 +106,10 @@ class UsageLengthRow(Base):
 ENGINE_MEASURES: tuple[str, ...] = (
     "prompt_tokens", "generation_tokens", "prompt_tokens_cached", "prompt_tokens_computed", "requests_finished",
     "steps", "iteration_tokens", "preemptions", "queue_us", "prefill_us", "decode_us", "inference_us",
+    "prompt_tokens_external", "finished_prompt_tokens", "finished_generation_tokens", "n_answers", "n_requests", "rejections",
+    "prefix_queries", "prefix_hits", "forward_us",
     "observed_us", "busy_us", "saturated_us", "gap_us", "running_us", "waiting_us", "kv_token_us", "kv_token_steps",
-    "samples", "resets",
+    "kv_seen_us", "kv_full_us", "kv_capacity_us", "samples", "resets",
 )  # fmt: skip
 
 
@@ -130,6 +132,15 @@ class _EngineSums:
     prefill_us: Mapped[int] = _sum()
     decode_us: Mapped[int] = _sum()
     inference_us: Mapped[int] = _sum()
+    prompt_tokens_external: Mapped[int] = _sum()
+    finished_prompt_tokens: Mapped[int] = _sum()
+    finished_generation_tokens: Mapped[int] = _sum()
+    n_answers: Mapped[int] = _sum()
+    n_requests: Mapped[int] = _sum()
+    rejections: Mapped[int] = _sum()
+    prefix_queries: Mapped[int] = _sum()
+    prefix_hits: Mapped[int] = _sum()
+    forward_us: Mapped[int] = _sum()
     observed_us: Mapped[int] = _sum()
     busy_us: Mapped[int] = _sum()
     saturated_us: Mapped[int] = _sum()
@@ -138,6 +149,9 @@ class _EngineSums:
     waiting_us: Mapped[int] = _sum()
     kv_token_us: Mapped[int] = _sum()
     kv_token_steps: Mapped[int] = _sum()
+    kv_seen_us: Mapped[int] = _sum()
+    kv_full_us: Mapped[int] = _sum()
+    kv_capacity_us: Mapped[int] = _sum()
     samples: Mapped[int] = _sum()
     resets: Mapped[int] = _sum()
 

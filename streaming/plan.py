@@ -13,7 +13,7 @@ from streaming.jobs import usage_sql
 
 Columns = tuple[tuple[str, str], ...]
 FLINK_VERSION = "2.2"
-ENGINE_STATE = "engine.v1"
+ENGINE_STATE = "engine.v2"
 MAX_PARALLELISM = 128
 DAY_MS = 86_400_000
 

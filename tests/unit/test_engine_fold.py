@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -252,6 +253,7 @@ S = 1_000_000
             {
                 "observed_us": 4 * S, "busy_us": 4 * S, "running_us": 4 * S,
                 "kv_token_us": 400_000 * 4 * S, "kv_token_steps": 400_000 * 7, "steps": 7,
+                "kv_seen_us": 4 * S, "kv_full_us": 4 * S * 2 // 10, "kv_capacity_us": 2_000_000 * 4 * S,
             },
         ),
         (
@@ -427,12 +429,20 @@ def test_data_parallel_engines_are_folded_apart_so_one_may_restart_alone() -> No
 def test_the_state_says_its_version_and_reads_back() -> None:
     state, _ = run([sample(0, 1, node="Knoten-ä"), sample(5, 2, kv=(5, 7))])
     assert state is not None
-    assert encode_state(state).startswith(b"engine.v1\n")
+    assert encode_state(state).startswith(b"engine.v2\n")
     assert decode_state(encode_state(state)) == state
 
 
+def test_state_of_the_first_version_reads_on_and_newer_counters_start_with_a_baseline() -> None:
+    reading = [T0, ["c1", "prod", "node-1"], None, None, None, 5000, [100, *[None] * 11], [1, 0, None, None]]
+    old = b"engine.v1\n" + json.dumps([[KEY.target, "0", KEY.model_id], [0, 0, 0], [reading]]).encode()
+    state = decode_state(old)
+    _, deltas = run([sample(5, 150, n_answers=900), sample(10, 150, n_answers=907)], state)
+    assert (totals(deltas)["prompt_tokens"], totals(deltas)["n_answers"]) == (50, 7)
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"engine.v2\n[]", b"engine.v1\n", b"engine.v1\n{}", b"engine.v1\n[[1],[2],3]", b"\xff\xfe"]
+    "data", [b"", b"engine.v0\n[]", b"engine.v2\n", b"engine.v2\n{}", b"engine.v2\n[[1],[2],3]", b"\xff\xfe"]
 )
 def test_damaged_or_foreign_state_is_refused(data: bytes) -> None:
     with pytest.raises(BadInput):

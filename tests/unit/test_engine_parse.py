@@ -90,6 +90,7 @@ def test_v1_sums_the_series_of_one_counter_and_reads_stamps_as_stamps() -> None:
         "prompt_tokens": 301397,
         "prompt_tokens_cached": 32512,
         "prompt_tokens_computed": 268885,
+        "prompt_tokens_external": 512,
         "requests_finished": 168,
         "steps": 298,
         "iteration_tokens": 270723,
@@ -142,7 +143,7 @@ def test_old_and_new_name_of_one_thing_give_one_value_the_new_one() -> None:
         f"# TYPE vllm:gpu_prefix_cache_hits_total counter\nvllm:gpu_prefix_cache_hits_total{LABELS} 32.0\n"
         f"# TYPE vllm:prefix_cache_hits_total counter\nvllm:prefix_cache_hits_total{LABELS} 33.0\n"
     )
-    assert only(page) == ({"prompt_tokens_cached": 33}, {"kv_usage_ppm": 500_000})
+    assert only(page) == ({"prompt_tokens_cached": 33, "prefix_hits": 33}, {"kv_usage_ppm": 500_000})
 
 
 def test_neither_name_present_is_unknown_not_zero() -> None:
@@ -318,7 +319,7 @@ def test_a_damaged_page_gives_samples_or_a_refusal(data: st.DataObject, text: st
 
 def test_the_table_covers_every_canonical_name() -> None:
     table = name_table()
-    assert set(table.counters) == set(COUNTERS)
+    assert set(table.counters) == set(COUNTERS) - {"forward_us"}
     assert set(table.gauges) == set(GAUGES)
 
 
@@ -334,11 +335,12 @@ REAL = {
     "vllm_v1_2026-09_qwen3-8b.prom": {
         ("0", "Qwen/Qwen3-8B-AWQ"): {
             "prompt_tokens": 811227, "generation_tokens": 74322, "prompt_tokens_cached": 730928, "prompt_tokens_computed": 80299,
-            "requests_finished": 168, "preemptions": 0, "running": 0, "waiting": 0, "kv_usage_ppm": 0,
+            "requests_finished": 168, "preemptions": 0, "finished_prompt_tokens": 811227, "finished_generation_tokens": 74322,
+            "prefix_queries": 811227, "prefix_hits": 730928, "prompt_tokens_external": 0, "running": 0, "waiting": 0, "kv_usage_ppm": 0,
         },
     },
     "vllm_0.10.0_deprecated_pair_excerpt.prom": {
-        ("0", "zai-org/GLM-4.5"): {"prompt_tokens_cached": 0, "kv_usage_ppm": 10},
+        ("0", "zai-org/GLM-4.5"): {"prompt_tokens_cached": 0, "prefix_queries": 32, "prefix_hits": 0, "kv_usage_ppm": 10},
     },
     "vllm_0.33_rust_frontend_derived.prom": {
         ("0", "example/chat-32b"): {"prompt_tokens": 11480, "generation_tokens": 746, "kv_usage_ppm": 31000},
@@ -347,12 +349,14 @@ REAL = {
         ("0", "example/chat-32b"): {
             "prompt_tokens": 11480, "generation_tokens": 746, "prompt_tokens_cached": 2048, "prompt_tokens_computed": 9432,
             "requests_finished": 3, "steps": 4, "iteration_tokens": 10178, "preemptions": 0, "queue_us": 375_000,
-            "prefill_us": 1_500_000, "running": 1, "waiting": 0, "kv_usage_ppm": 31000, "kv_capacity_tokens": 566_944,
+            "prefill_us": 1_500_000, "prompt_tokens_external": 0, "finished_prompt_tokens": 2480,
+            "finished_generation_tokens": 682, "rejections": 0, "prefix_queries": 11480, "prefix_hits": 2048, "running": 1, "waiting": 0, "kv_usage_ppm": 31000, "kv_capacity_tokens": 566_944,
         },
         ("1", "example/chat-32b"): {
             "prompt_tokens": 1600, "generation_tokens": 183, "prompt_tokens_cached": 256, "prompt_tokens_computed": 1344,
             "requests_finished": 2, "steps": 2, "iteration_tokens": 1527, "preemptions": 0, "queue_us": 250_000,
-            "prefill_us": 1_000_000, "running": 1, "waiting": 0, "kv_usage_ppm": 31000, "kv_capacity_tokens": 566_944,
+            "prefill_us": 1_000_000, "prompt_tokens_external": 0, "finished_prompt_tokens": 1600,
+            "finished_generation_tokens": 183, "prefix_queries": 1600, "prefix_hits": 256, "running": 1, "waiting": 0, "kv_usage_ppm": 31000, "kv_capacity_tokens": 566_944,
         },
     },
 }  # fmt: skip
