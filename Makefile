@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/
 PYTEST := $(RUN)pytest
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup demo test test-fast test-db test-flink test-browser test-litellm bench ci lint types imports fmt clean browser litellm-env
+.PHONY: help setup demo test test-fast test-db test-flink test-browser test-litellm test-prometheus bench ci lint types imports fmt clean browser litellm-env prometheus
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,10 +24,13 @@ browser: $(STAMP) ## install Chromium for the browser tests
 litellm-env: $(STAMP) ## build the separate environment of the LiteLLM the tests start
 	@bash scripts/litellm_env.sh
 
+prometheus: $(STAMP) ## unpack the Prometheus the tests start
+	@bash scripts/prometheus.sh
+
 demo: $(STAMP) ## start everything on sample data and print the URLs (Ctrl-C stops it)
 	@$(RUN)tokenfuse demo
 
-test: $(STAMP) browser litellm-env ## run every test
+test: $(STAMP) browser litellm-env prometheus ## run every test
 	@$(PYTEST) tests guard/tests
 
 test-fast: $(STAMP) ## the pure and contract tests
@@ -44,6 +47,9 @@ test-browser: $(STAMP) browser ## the UI in real Chromium
 
 test-litellm: $(STAMP) litellm-env ## the guard inside a real LiteLLM
 	@$(PYTEST) tests/litellm
+
+test-prometheus: $(STAMP) prometheus ## the Prometheus source on a real server
+	@$(PYTEST) tests/prometheus
 
 bench: $(STAMP) ## measure every bar of the design, with ratios against a peer
 	@$(PY) -m bench
