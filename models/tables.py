@@ -2,6 +2,7 @@
 
 from models.base import Base
 from models.tables_access import ApiTokenRow
+from models.tables_counters import GatewayCounterRow, GatewayCounterSeriesRow
 from models.tables_decide import (
     AuditRow,
     BreakerEventRow,
@@ -50,7 +51,8 @@ metadata = Base.metadata
 
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
-    "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow", "GuardRow",
+    "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow",
+    "GatewayCounterRow", "GatewayCounterSeriesRow", "GuardRow",
     "HeartbeatRow", "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",
     "LedgerLineMonthRow", "LedgerLineRow", "LedgerWindowDayRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow",
     "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingLimitRow",
