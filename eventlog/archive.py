@@ -22,10 +22,11 @@ from eventlog.archive_manifest import (
     append_entry,
     archive_folder,
     entries,
+    newest_day,
     replace_entries,
 )
 from eventlog.archive_rows import COLUMNS, by_day, segments_table, write_table
-from eventlog.archive_sql import contains_ids, ids_since, usage_minutes
+from eventlog.archive_sql import contains_ids, ids_since, query_archive, usage_minutes
 from eventlog.layout import (
     SegmentFile,
     epoch_folder,
@@ -40,7 +41,10 @@ from eventlog.locks import exclusive
 from eventlog.manifest import remove_emptied_epochs
 from eventlog.reader import sync_counter
 
-__all__ = ["archive_segment", "archive_segments", "contains_ids", "ids_since", "sweep_archive", "usage_minutes"]
+__all__ = [
+    "archive_segment", "archive_segments", "contains_ids", "ids_since", "newest_day", "query_archive", "sweep_archive",
+    "usage_minutes",
+]  # fmt: skip
 
 BATCH_BYTES = 256 * 1024 * 1024
 """Log bytes packed into one batch: it is held in memory while it is written."""

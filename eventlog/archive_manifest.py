@@ -67,6 +67,11 @@ def files_of(data_dir: Path, topic: str, first: date | None = None, last: date |
     return [folder / f.name for f in named if (first is None or f.day >= first) and (last is None or f.day <= last)]
 
 
+def newest_day(data_dir: Path, topic: str) -> date | None:
+    """The last UTC date that has a file; None while the archive is empty."""
+    return max((file.day for entry in entries(data_dir, topic) for file in entry.files), default=None)
+
+
 def _utc_day(at: date | None) -> date | None:
     return at.astimezone(UTC).date() if isinstance(at, datetime) else at
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 from sqlalchemy import Connection, Engine, text
 
 from core.engine import LINE_COLUMNS as ENGINE_LINE
@@ -23,8 +22,7 @@ from core.errors import Conflict
 from core.lengths import bucket_sql
 from core.windows import Window, epoch_ms
 from eventlog import manifest
-from eventlog.archive import usage_minutes
-from eventlog.archive_manifest import files_of
+from eventlog.archive import newest_day, query_archive, usage_minutes
 from models.partitions import ensure_months
 from models.tables_usage import ENGINE_MEASURES
 from streaming import delta_files, load_sql
@@ -48,8 +46,8 @@ def recompute(engine: Engine, data_dir: Path, since: date, now: datetime) -> int
     """
     with only_run(data_dir / "run"):
         _require_idle(data_dir)
-        last = max((_day_of(path) for topic in ("usage", "engine") for path in files_of(data_dir, topic)), default=None)
-        days = 0 if last is None else max(0, (last - since).days + 1)
+        newest = [day for topic in ("usage", "engine") if (day := newest_day(data_dir, topic)) is not None]
+        days = max(0, (max(newest) - since).days + 1) if newest else 0
         engine_rows = _engine_rows(data_dir, since)
         for day in (since + timedelta(days=i) for i in range(days)):
             start = datetime.combine(day, time(0), UTC)
@@ -70,11 +68,7 @@ def _require_idle(data_dir: Path) -> None:
         raise Conflict("lines or delta files wait to be applied", hint="run `tokenfuse stream run --until-idle` first")
 
 
-def _day_of(path: Path) -> date:
-    return date.fromisoformat(path.parent.name.removeprefix("date="))
-
-
-def _replace(engine: Engine, window: Window, rows: dict[str, Iterable[Row]], now: datetime) -> None:
+def _replace(engine: Engine, window: Window, rows: Mapping[str, Iterable[Row]], now: datetime) -> None:
     """One transaction a day: delete, stage, add, mark the day's quanta dirty."""
     with engine.begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOADER_LOCK})
@@ -108,24 +102,20 @@ def _stage(connection: Connection, kind: str, rows: Iterable[Row]) -> None:
         cursor.close()
 
 
-def _length_rows(data_dir: Path, window: Window) -> list[Row]:
+def _length_rows(data_dir: Path, window: Window) -> Iterator[Row]:
     day = window.start.date()
-    files = [str(path) for path in files_of(data_dir, "usage", day - COPIES, day + COPIES)]
-    if not files:
-        return []
     total = "(input_uncached + input_cache_read + input_cache_write_5m + input_cache_write_1h)"
     halves = " UNION ALL ".join(
         f"SELECT finished_ms // 3600000 * 3600000 AS hour_ms, {', '.join(LENGTH_KEYS)}, '{kind}' AS kind, {column} AS tokens "
         "FROM one WHERE usage_source <> 'missing' AND finished_ms >= $start AND finished_ms < $end"
         for kind, column in (("input", total), ("output", "output"))
     )
-    query = f"""WITH one AS (SELECT * FROM read_parquet($files, hive_partitioning = false)
+    query = f"""WITH one AS (SELECT * FROM {{read}}
           QUALIFY row_number() OVER (PARTITION BY request_id ORDER BY substr(segment, 10), segment, line_no) = 1)
         SELECT hour_ms, {", ".join(LENGTH_KEYS)}, kind, {bucket_sql("tokens")} AS bucket, count(*), sum(tokens)::BIGINT
         FROM ({halves}) GROUP BY ALL"""
-    with duckdb.connect() as connection:
-        window_ms = {"start": epoch_ms(window.start), "end": epoch_ms(window.end)}
-        return connection.execute(query, {"files": files, **window_ms}).fetchall()
+    window_ms = {"start": epoch_ms(window.start), "end": epoch_ms(window.end)}
+    return query_archive(data_dir, "usage", query, window_ms, day - COPIES, day + COPIES)
 
 
 def _engine_rows(data_dir: Path, since: date) -> list[Row]:
@@ -145,11 +135,5 @@ def _engine_rows(data_dir: Path, since: date) -> list[Row]:
 
 
 def _engine_lines(data_dir: Path, since: date) -> Iterator[Row]:
-    files = [str(path) for path in files_of(data_dir, "engine", since - LOOK_BACK)]
-    if not files:
-        return
-    query = f"SELECT {', '.join(ENGINE_LINE)} FROM read_parquet($files, hive_partitioning = false) ORDER BY at_ms"
-    with duckdb.connect() as connection:
-        cursor = connection.execute(query, {"files": files})
-        while rows := cursor.fetchmany(10_000):
-            yield from rows
+    query = f"SELECT {', '.join(ENGINE_LINE)} FROM {{read}} ORDER BY at_ms"
+    return query_archive(data_dir, "engine", query, {}, since - LOOK_BACK)

@@ -12,13 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 
-import duckdb
-
 from core.engine import LINE_COLUMNS as ENGINE_LINE
 from core.engine_fold import KEPT
 from core.usage import encode_line
-from eventlog.archive import ids_since
-from eventlog.archive_manifest import files_of
+from eventlog.archive import ids_since, query_archive
 
 
 def warmup_folder(data_dir: Path, topic: str, epoch: str) -> Path:
@@ -37,17 +34,13 @@ def write_warmup(data_dir: Path, epochs: Mapping[str, str], since: date) -> dict
 
 def _newest_samples(data_dir: Path, since: date) -> Iterator[str]:
     """One more sample per engine than the fold holds: so it knows, as before, that older ones were let go."""
-    files = [str(path) for path in files_of(data_dir, "engine", since)]
-    if not files:
-        return
-    query = f"""SELECT {", ".join(ENGINE_LINE)} FROM read_parquet($files, hive_partitioning = false)
+    query = f"""SELECT {", ".join(ENGINE_LINE)} FROM {{read}}
         QUALIFY row_number() OVER (PARTITION BY target, engine, model_id ORDER BY at_ms DESC) <= {KEPT + 1}
         ORDER BY target, engine, model_id, at_ms"""
-    with duckdb.connect() as connection:
-        for row in connection.execute(query, {"files": files}).fetchall():
-            text = io.StringIO()
-            csv.writer(text, lineterminator="").writerow(row)
-            yield text.getvalue()
+    for row in query_archive(data_dir, "engine", query, {}, since):
+        text = io.StringIO()
+        csv.writer(text, lineterminator="").writerow(row)
+        yield text.getvalue()
 
 
 def _write(folder: Path, epoch: str, lines: Iterable[str]) -> int:
