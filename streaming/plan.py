@@ -14,6 +14,8 @@ from streaming.jobs import usage_sql
 Columns = tuple[tuple[str, str], ...]
 FLINK_VERSION = "2.2"
 ENGINE_STATE = "engine.v2"
+ENGINE_MODE = "thread"
+"""Where the fold runs: in the JVM. A worker ("process") opens a dozen ports to any host, and its state has other names."""
 MAX_PARALLELISM = 128
 DAY_MS = 86_400_000
 
@@ -48,6 +50,7 @@ class Plan:
     views: tuple[str, ...]
     inserts: tuple[str, ...]
     engine_state: str
+    engine_mode: str
     max_parallelism: int
     state_ttl_ms: int
 
@@ -62,7 +65,8 @@ class Plan:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
         """A stored plan, to drain it under a newer version of this program."""
-        known = {name: fields[name] for name in cls.__dataclass_fields__}
+        known = {name: fields[name] for name in cls.__dataclass_fields__ if name != "engine_mode"}
+        known["engine_mode"] = fields.get("engine_mode", "process")  # version 0.1.0 knew no other
         deltas = {kind: _columns(columns) for kind, columns in known.pop("deltas").items()}
         usage, engine = _columns(known.pop("usage_columns")), _columns(known.pop("engine_columns"))
         views, inserts = tuple(known.pop("views")), tuple(known.pop("inserts"))
@@ -83,6 +87,7 @@ def current_plan(dedupe_horizon_days: int) -> Plan:
         views=usage_sql.views(),
         inserts=(*usage_sql.inserts(), f"INSERT INTO engine_delta SELECT {_names('engine')} FROM engine_change"),
         engine_state=ENGINE_STATE,
+        engine_mode=ENGINE_MODE,
         max_parallelism=MAX_PARALLELISM,
         state_ttl_ms=dedupe_horizon_days * DAY_MS,
     )

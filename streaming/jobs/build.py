@@ -39,6 +39,7 @@ def configuration(plan: Plan, settings: StreamSettings, folders: JobFolders, web
         "python.executable": settings.python,
         "python.client.executable": settings.python,
         "python.pythonpath": ":".join(path for path in sys.path if path),
+        "python.execution-mode": plan.engine_mode,
         "parallelism.default": settings.parallelism,
         "pipeline.max-parallelism": plan.max_parallelism,
         "pipeline.object-reuse": "true",

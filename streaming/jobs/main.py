@@ -63,6 +63,7 @@ def _environment(settings: StreamSettings) -> None:
         "JDK_JAVA_OPTIONS": f"-Xmx{settings.heap_mb}m -XX:+UseParallelGC",
         "FLINK_LOG_DIR": str(logs),
         "ROOT_LOG_LEVEL": "WARN",
+        "_python_worker_execution_mode": "process",  # PyFlink's: else this process serves gRPC to any host
     }
     os.environ.update(wanted)  # noqa: TID251
 

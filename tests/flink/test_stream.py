@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
@@ -99,6 +100,37 @@ def test_kill_9_half_way_changes_no_row(own_world: World) -> None:
     assert world.engine_minutes() == expected_engine(s for engine in scrapes for s in engine)
     behind = world.rows("SELECT topic, catching_up, log_lines - read_lines FROM stream_state ORDER BY 1")
     assert behind == [("engine", False, 0), ("usage", False, 0)]
+
+
+def open_to_others(group: int) -> list[tuple[str, int]]:
+    """Addresses beyond this host on which a process of the group, or one it started, listens."""
+    leader = psutil.Process(group)
+    found = []
+    for process in (leader, *leader.children(recursive=True)):
+        for link in process.net_connections(kind="tcp"):
+            if link.status == psutil.CONN_LISTEN and not ip_address(link.laddr.ip.removeprefix("::ffff:")).is_loopback:
+                found.append((link.laddr.ip, link.laddr.port))
+    return found
+
+
+def test_no_port_is_open_to_others_and_the_folder_may_bear_any_name(tmp_path: Path, db_url: str, db: Engine) -> None:
+    odd = tmp_path / "it's 100% ours"
+    odd.mkdir()
+    world = World(odd, db_url, db)
+    lines, scrapes = random_lines(1, 200, scenario="odd"), samples("0", 40)
+    world.append_usage(lines)
+    world.append_engine(scrapes)
+    run = world.start(until_idle=False)
+    try:
+        world.wait(lambda: world.applied_lines() == 240, what="every line is applied")
+        assert open_to_others(run.pid) == []
+        world.kill_job()
+        world.append_usage(lines)
+        world.wait(lambda: world.applied_lines() == 440, what="the job recovers")
+    finally:
+        world.end()
+    assert world.minutes() == expected_minutes(lines)
+    assert world.engine_minutes() == expected_engine(scrapes)
 
 
 def test_a_rolled_epoch_counts_nothing_twice_while_a_slow_writer_finishes(world: World) -> None:
