@@ -1,34 +1,25 @@
-"""How much of what the engines did the usage records explain, and why not all of it."""
+"""How much of what the engines did the usage records explain, and why not all of it (``core.reconcile``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from decimal import Decimal, localcontext
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from core.money import CONTEXT
+from core.reconcile import KNOWN, Evidence, Reason, reconcile
 from core.windows import Window
-from models.usage_keys import DEPLOYMENT, DEPLOYMENT_COLUMNS, TIME_KEYS, Row, check_keys, filter_sql, key_sql
-from models.usage_pieces import coarsest_for, pieces
+from models.reconcile_evidence import read_evidence
+from models.reconcile_repo import Key, Question, Views, read_views
+from models.usage_keys import DEPLOYMENT, DEPLOYMENT_COLUMNS, TIME_KEYS, Row, check_keys
 
 COVERAGE_KEYS: tuple[str, ...] = (*TIME_KEYS, DEPLOYMENT, *DEPLOYMENT_COLUMNS)
 RATIO = Decimal("0.000001")
-VENDOR = "vendor"
-_INPUT = "input_uncached + input_cache_read + input_cache_write_5m + input_cache_write_1h"
-_GATEWAY: dict[str, str] = {
-    "all": "TRUE",
-    "estimated_stream": "usage_source = 'estimated' AND status <> 'aborted'",
-    "missing_usage": "usage_source = 'missing'",
-    "aborted": "status = 'aborted'",
-}
-_ENGINE: dict[str, str] = {
-    "engine_prompt_tokens": "sum(prompt_tokens)",
-    "engine_generation_tokens": "sum(generation_tokens)",
-    "resets": "sum(resets)",
-    "gap_us": "sum(gap_us)",
-}
+_AMOUNTS = ("tokens_in", "tokens_out", "requests", "count", "seconds", "rests_in", "rests_out")
 
 
 def coverage_rows(
@@ -38,80 +29,94 @@ def coverage_rows(
     filters: Mapping[str, str] | None = None,
     *,
     zone_name: str = "UTC",
+    with_reasons: bool = True,
 ) -> list[Row]:
     """Per key: engine and gateway tokens, ``coverage`` = Σ min(engine, gateway) / Σ engine over prompt and generated tokens
-    (six decimals; None when the engines did or said nothing), and ``reasons``: {name, tokens_in, tokens_out, requests}, None
-    where the amount cannot be known. ``parallel_answers`` are prompt tokens the engine counted again for n > 1. Usage bought
-    from vendors has no engine here and is left out.
+    (six decimals; None when the engines did or said nothing), ``difference_in`` / ``difference_out`` = engine - gateway of the
+    deployments whose engines were seen, and ``reasons``: {name, tokens_in, tokens_out, known, and requests, count, seconds,
+    rests_in, rests_out where they apply}. The reasons' known tokens add up to the difference exactly; None is an amount that
+    cannot be told. Every deployment and step of time is reconciled by itself and then summed. Usage bought from vendors has no
+    engine here and is left out. ``with_reasons`` False: no reason is looked for, which reads less.
     """
     time_key = check_keys(by, filters or {}, COVERAGE_KEYS)
-    merged: dict[tuple[Any, ...], Row] = {}
-    for row in _gateway(connection, by, window, filters or {}, time_key, zone_name):
-        merged.setdefault(tuple(row[key] for key in by), {}).update(row)
-    for row in _engine(connection, by, window, filters or {}, time_key, zone_name):
-        merged.setdefault(tuple(row[key] for key in by), {}).update(row)
-    return [_coverage(by, merged[key]) for key in sorted(merged, key=lambda key: tuple(map(str, key)))]
+    question = Question(window, filters or {}, time_key, zone_name)
+    views = read_views(connection, question)
+    evidence = read_evidence(connection, question, views) if with_reasons else {}
+    merged: dict[tuple[Any, ...], _Sum] = {}
+    for key, found in views.items():
+        group = merged.setdefault(tuple(_key(name, key) for name in by), _Sum())
+        group.add(found)
+        if with_reasons:
+            group.explain(found, evidence.get(key, Evidence()))
+    return [_row(by, key, merged[key]) for key in sorted(merged, key=lambda key: tuple(map(str, key)))]
 
 
-def _gateway(
-    connection: Connection, by: Sequence[str], window: Window, filters: Mapping[str, str], time_key: str | None, zone_name: str
-) -> list[Row]:
-    where, values = filter_sql(filters)
-    values["vendor"] = VENDOR
-    found: list[str] = []
-    for number, part in enumerate(pieces(window, coarsest_for(time_key, window, zone_name))):
-        values |= {f"start{number}": part.start, f"end{number}": part.end}
-        keys = "".join(f'{key_sql(key, part.level, zone_name, values)} AS "{key}", ' for key in by)
-        found.append(
-            f"SELECT {keys}status, usage_source, {_INPUT} AS tokens_in, output AS tokens_out, requests, repeated_input "
-            f"FROM usage_{part.level} WHERE {part.level} >= :start{number} "
-            f"AND {part.level} < :end{number} AND cluster <> :vendor{where}"
-        )
-    sums = ", ".join(
-        f"coalesce(sum({measure}) FILTER (WHERE {rule}), 0)::bigint AS {name}_{measure}"
-        for name, rule in _GATEWAY.items()
-        for measure in ("tokens_in", "tokens_out", "requests")
-    )
-    sums += ", coalesce(sum(repeated_input), 0)::bigint AS parallel_answers"
-    return _grouped(connection, by, sums, " UNION ALL ".join(found), values)
+def _key(name: str, key: Key) -> Any:
+    if name == DEPLOYMENT:
+        return str(key.deployment)
+    if name not in TIME_KEYS:
+        return getattr(key.deployment, name)
+    return key.step.astimezone(UTC) if isinstance(key.step, datetime) else key.step
 
 
-def _engine(
-    connection: Connection, by: Sequence[str], window: Window, filters: Mapping[str, str], time_key: str | None, zone_name: str
-) -> list[Row]:
-    where, values = filter_sql(filters)
-    coarsest = coarsest_for(time_key, window, zone_name)
-    found: list[str] = []
-    for number, part in enumerate(pieces(window, "day" if coarsest == "month" else coarsest)):
-        values |= {f"start{number}": part.start, f"end{number}": part.end}
-        keys = "".join(f'{key_sql(key, part.level, zone_name, values)} AS "{key}", ' for key in by)
-        found.append(
-            f"SELECT {keys}prompt_tokens, generation_tokens, resets, gap_us FROM engine_{part.level} "
-            f"WHERE {part.level} >= :start{number} AND {part.level} < :end{number}{where}"
-        )
-    sums = ", ".join(f"({rule})::bigint AS {name}" for name, rule in _ENGINE.items())
-    return _grouped(connection, by, sums, " UNION ALL ".join(found), values)
+@dataclass(slots=True)
+class _Sum:
+    """Deployments of one row together."""
+
+    engine: tuple[int, int] | None = None
+    gateway: tuple[int, int] = (0, 0)
+    difference: tuple[int, int] | None = None
+    reasons: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, views: Views) -> None:
+        booked = views.gateway
+        self.gateway = (self.gateway[0] + booked.tokens_in, self.gateway[1] + booked.tokens_out)
+        if views.engine is None:
+            return
+        did = views.engine.prompt, views.engine.generation
+        self.engine = _plus(self.engine, did)
+        self.difference = _plus(self.difference, (did[0] - booked.tokens_in, did[1] - booked.tokens_out))
+
+    def explain(self, views: Views, evidence: Evidence) -> None:
+        for reason in reconcile(views.engine, views.gateway, evidence).reasons:
+            self._merge(reason)
+
+    def _merge(self, reason: Reason) -> None:
+        into = self.reasons.setdefault(reason.name, dict.fromkeys(_AMOUNTS))
+        for name in _AMOUNTS:
+            value = getattr(reason, name)
+            if value is not None:
+                into[name] = value if into[name] is None else into[name] + value
 
 
-def _grouped(connection: Connection, by: Sequence[str], sums: str, inner: str, values: Mapping[str, Any]) -> list[Row]:
-    keys = ", ".join(f'"{key}"' for key in by)
-    grouped = f"GROUP BY {keys}" if by else "HAVING count(*) > 0"
-    found = connection.execute(text(f"SELECT {keys}{', ' if by else ''}{sums} FROM ({inner}) AS part {grouped}"), values)
-    return [dict(row) for row in found.mappings()]
+def _plus(one: tuple[int, int] | None, other: tuple[int, int]) -> tuple[int, int]:
+    return other if one is None else (one[0] + other[0], one[1] + other[1])
 
 
-def _coverage(by: Sequence[str], row: Row) -> Row:
-    engine = row.get("engine_prompt_tokens"), row.get("engine_generation_tokens")
-    gateway = row.get("all_tokens_in", 0), row.get("all_tokens_out", 0)
-    shown = {key: row[key].isoformat() if key == "day" else row[key] for key in by}
+def _row(by: Sequence[str], key: tuple[Any, ...], whole: _Sum) -> Row:
+    shown = {name: value.isoformat() if type(value) is date else value for name, value in zip(by, key, strict=True)}
+    engine, difference = whole.engine or (None, None), whole.difference or (None, None)
     return shown | {
         "engine_prompt_tokens": engine[0],
         "engine_generation_tokens": engine[1],
-        "gateway_input_tokens": gateway[0],
-        "gateway_output_tokens": gateway[1],
-        "coverage": _ratio(engine, gateway),
-        "reasons": _reasons(row, engine, gateway),
+        "gateway_input_tokens": whole.gateway[0],
+        "gateway_output_tokens": whole.gateway[1],
+        "coverage": _ratio(engine, whole.gateway),
+        "difference_in": difference[0],
+        "difference_out": difference[1],
+        "reasons": list(_shown(whole.reasons)),
     }
+
+
+def _shown(reasons: Mapping[str, Mapping[str, Any]]) -> Iterable[Row]:
+    """In the order of how surely they are known; what does not apply to a reason is left out."""
+    for name in KNOWN:
+        if name in reasons:
+            amounts = {what: amount for what, amount in reasons[name].items() if amount is not None or what in _ALWAYS}
+            yield {"name": name, **amounts, "known": KNOWN[name]}
+
+
+_ALWAYS = ("tokens_in", "tokens_out", "requests")
 
 
 def _ratio(engine: tuple[int | None, int | None], gateway: tuple[int, int]) -> Decimal | None:
@@ -121,33 +126,3 @@ def _ratio(engine: tuple[int | None, int | None], gateway: tuple[int, int]) -> D
     explained = sum(min(did or 0, said) for did, said in zip(engine, gateway, strict=True))
     with localcontext(CONTEXT):
         return (Decimal(explained) / worked).quantize(RATIO)
-
-
-def _reasons(row: Row, engine: tuple[int | None, int | None], gateway: tuple[int, int]) -> list[Row]:
-    found = [
-        _reason(name, row[f"{name}_tokens_in"], row[f"{name}_tokens_out"], row[f"{name}_requests"])
-        for name in ("estimated_stream", "missing_usage", "aborted")
-        if row.get(f"{name}_requests")
-    ]
-    if row.get("parallel_answers"):
-        found.append(_reason("parallel_answers", row["parallel_answers"], 0, None))
-    if engine[0] is None:
-        return [*found, _reason("no_engine_samples", None, None, None)]
-    missing = [max(0, (did or 0) - said) for did, said in zip(engine, gateway, strict=True)]
-    excess = [max(0, said - (did or 0)) for did, said in zip(engine, gateway, strict=True)]
-    if any(missing):
-        found.append(_reason("unattributed", missing[0], missing[1], None))
-    if any(excess):
-        found.append(_reason("over_explained", excess[0], excess[1], None))
-    if row.get("resets"):
-        found.append(_reason("engine_reset", None, None, None) | {"count": row["resets"]})
-    if row.get("gap_us"):
-        found.append(_reason("scrape_gap", None, None, None) | {"seconds": Decimal(row["gap_us"]) / 1_000_000})
-    return found
-
-
-def _reason(name: str, tokens_in: int | None, tokens_out: int | None, requests: int | None) -> Row:
-    """Missing usage has requests but no counts: what it burned is not known, and is not zero."""
-    if name == "missing_usage":
-        tokens_in = tokens_out = None
-    return {"name": name, "tokens_in": tokens_in, "tokens_out": tokens_out, "requests": requests}

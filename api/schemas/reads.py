@@ -136,12 +136,15 @@ class LedgerWindowsOut(BaseModel):
 
 
 class CoverageReason(BaseModel):
-    """How much of the difference it is; null where that cannot be known."""
+    """How much of engine minus gateway it is: positive where the engines did more; null where that cannot be told."""
 
-    name: str = Field(examples=["estimated_stream", "missing_usage", "unattributed", "over_explained", "scrape_gap"])
+    name: str = Field(examples=["parallel_answers", "unfinished", "estimated_stream", "unattributed", "over_explained"])
     tokens_in: int | None
     tokens_out: int | None
     requests: int | None
+    known: str = Field(description="How this is known.")
+    rests_in: int | None = Field(None, description="Gateway tokens that rest on it (estimates, failed rows).")
+    rests_out: int | None = None
     count: int | None = Field(None, description="How often (engine_reset).")
     seconds: float | None = Field(None, description="How long (scrape_gap).")
 
@@ -152,7 +155,9 @@ class CoverageRow(Keys):
     gateway_input_tokens: int
     gateway_output_tokens: int
     coverage: float | None = Field(description="Gateway tokens / engine tokens; null when the engine's are absent or zero.")
-    reasons: list[CoverageReason]
+    difference_in: int | None = Field(description="Engine - gateway of deployments whose engines were seen.")
+    difference_out: int | None
+    reasons: list[CoverageReason] = Field(description="Their known tokens add up to the difference exactly.")
 
 
 class CoverageOut(BaseModel):

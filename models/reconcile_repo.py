@@ -1,0 +1,150 @@
+"""What ``core.reconcile`` is given: both views of each deployment per step of time, and what the minutes around them say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from core.reconcile import EngineView, GatewayView
+from core.usage import Deployment
+from core.windows import Window, period_window, zone
+from models.usage_keys import DEPLOYMENT_COLUMNS, filter_sql, key_sql
+from models.usage_pieces import coarsest_for, pieces
+
+VENDOR = "vendor"
+INPUT_SQL = "input_uncached + input_cache_read + input_cache_write_5m + input_cache_write_1h"
+_FAILED = "status IN ('aborted', 'error')"
+_GATEWAY: Mapping[str, str] = {
+    "tokens_in": "sum(tokens_in)",
+    "tokens_out": "sum(tokens_out)",
+    "ok_requests": "sum(requests) FILTER (WHERE status = 'ok')",
+    "failed_requests": f"sum(requests) FILTER (WHERE {_FAILED})",
+    "failed_in": f"sum(tokens_in) FILTER (WHERE {_FAILED})",
+    "failed_out": f"sum(tokens_out) FILTER (WHERE {_FAILED})",
+    "repeated": "sum(repeated_input)",
+    "failed_repeated": f"sum(repeated_input) FILTER (WHERE {_FAILED})",
+    "estimated_requests": "sum(requests) FILTER (WHERE usage_source = 'estimated')",
+    "estimated_in": "sum(tokens_in) FILTER (WHERE usage_source = 'estimated')",
+    "estimated_out": "sum(tokens_out) FILTER (WHERE usage_source = 'estimated')",
+    "ok_estimated": "sum(requests) FILTER (WHERE usage_source = 'estimated' AND status = 'ok')",
+    "missing_requests": "sum(requests) FILTER (WHERE usage_source = 'missing')",
+    "ok_missing": "sum(requests) FILTER (WHERE usage_source = 'missing' AND status = 'ok')",
+}
+_ENGINE_SUMS = (
+    "prompt_tokens", "generation_tokens", "prompt_tokens_external", "finished_prompt_tokens", "finished_generation_tokens",
+    "n_requests", "requests_finished", "resets", "gap_us",
+)  # fmt: skip
+_TELLS = "bool_and(finished_prompt_tokens > 0 OR requests_finished = 0) AND sum(finished_prompt_tokens) > 0"
+_ENGINE: Mapping[str, str] = {
+    "prompt": "sum(prompt_tokens)",
+    "generation": "sum(generation_tokens)",
+    "finished_prompt": f"CASE WHEN {_TELLS} THEN sum(finished_prompt_tokens) END",
+    "finished_generation": f"CASE WHEN {_TELLS} THEN sum(finished_generation_tokens) END",
+    "requests": "coalesce(nullif(sum(n_requests), 0), nullif(sum(requests_finished), 0))",
+    "external": "sum(prompt_tokens_external)",
+    "prefill_answers": "CASE WHEN sum(prompt_tokens_external) > 0 THEN "
+    "coalesce(sum(requests_finished) FILTER (WHERE prompt_tokens_external = 0), 0) ELSE 0 END",
+    "resets": "sum(resets)",
+    "gap_us": "sum(gap_us)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which rows: a window of whole minutes, filters by deployment key, and the step of time (None: the window whole)."""
+
+    window: Window
+    filters: Mapping[str, str]
+    time_key: str | None
+    zone_name: str
+
+    def span(self, step: datetime | date | None) -> Window:
+        """The part of the window that a step's row is about."""
+        if step is None:
+            return self.window
+        if isinstance(step, datetime):
+            whole = Window(step, step + (timedelta(hours=1) if self.time_key == "hour" else timedelta(minutes=1)))
+        else:
+            noon = datetime(step.year, step.month, step.day, 12, tzinfo=zone(self.zone_name))
+            whole = period_window("day", noon, self.zone_name)
+        return Window(max(whole.start, self.window.start), min(whole.end, self.window.end))
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One deployment in one step of time."""
+
+    step: datetime | date | None
+    deployment: Deployment
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """``engine`` None: no page of the deployment was read in that time."""
+
+    engine: EngineView | None
+    gateway: GatewayView
+
+
+def read_views(connection: Connection, question: Question) -> dict[Key, Views]:
+    """Both views of every deployment that worked; usage bought from vendors has no engine here and is left out."""
+    gateway = {key: GatewayView(**row) for key, row in _gateway(connection, question)}
+    engine = {key: EngineView(**row) for key, row in _engine(connection, question)}
+    return {key: Views(engine.get(key), gateway.get(key, GatewayView())) for key in {*gateway, *engine}}
+
+
+def _gateway(connection: Connection, question: Question) -> Iterator[tuple[Key, dict[str, int]]]:
+    where, values = filter_sql(question.filters)
+    values["vendor"] = VENDOR
+    coarsest = coarsest_for(question.time_key, question.window, question.zone_name)
+    found = []
+    for number, part in enumerate(pieces(question.window, coarsest)):
+        values |= {f"start{number}": part.start, f"end{number}": part.end}
+        found.append(
+            f"SELECT {_keys(question, part.level, values)}, status, usage_source, {INPUT_SQL} AS tokens_in, "
+            f"output AS tokens_out, requests, repeated_input FROM usage_{part.level} "
+            f"WHERE {part.level} >= :start{number} AND {part.level} < :end{number} AND cluster <> :vendor{where}"
+        )
+    sums = ", ".join(f"coalesce({rule}, 0)::bigint AS {name}" for name, rule in _GATEWAY.items())
+    return _rows(connection, question, f"SELECT {_names(question)}, {sums} FROM ({' UNION ALL '.join(found)}) AS part", values)
+
+
+def _engine(connection: Connection, question: Question) -> Iterator[tuple[Key, dict[str, int]]]:
+    """Engines are summed one by one first: which of them tell, and which fetch prompts from others."""
+    where, values = filter_sql(question.filters)
+    coarsest = coarsest_for(question.time_key, question.window, question.zone_name)
+    found = []
+    for number, part in enumerate(pieces(question.window, "day" if coarsest == "month" else coarsest)):
+        values |= {f"start{number}": part.start, f"end{number}": part.end}
+        found.append(
+            f"SELECT {_keys(question, part.level, values)}, target, engine, {', '.join(_ENGINE_SUMS)} FROM engine_{part.level} "
+            f"WHERE {part.level} >= :start{number} AND {part.level} < :end{number}{where}"
+        )
+    each = ", ".join(f"sum({name}) AS {name}" for name in _ENGINE_SUMS)
+    names = _names(question)
+    engines = f"SELECT {names}, {each} FROM ({' UNION ALL '.join(found)}) AS part GROUP BY {names}, target, engine"
+    sums = ", ".join(f"({rule})::bigint AS {name}" for name, rule in _ENGINE.items())
+    return _rows(connection, question, f"SELECT {names}, {sums} FROM ({engines}) AS each", values)
+
+
+def _names(question: Question) -> str:
+    return ", ".join([*([f'"{question.time_key}"'] if question.time_key else []), *DEPLOYMENT_COLUMNS])
+
+
+def _keys(question: Question, level: str, values: dict[str, Any]) -> str:
+    time = question.time_key
+    step = [f'{key_sql(time, level, question.zone_name, values)} AS "{time}"'] if time else []
+    return ", ".join([*step, *DEPLOYMENT_COLUMNS])
+
+
+def _rows(
+    connection: Connection, question: Question, sql: str, values: Mapping[str, Any]
+) -> Iterator[tuple[Key, dict[str, int]]]:
+    for found in connection.execute(text(f"{sql} GROUP BY {_names(question)}"), values).mappings():
+        row = dict(found)
+        step = row.pop(question.time_key) if question.time_key else None
+        yield Key(step, Deployment(*(row.pop(name) for name in DEPLOYMENT_COLUMNS))), row
