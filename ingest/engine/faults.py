@@ -27,6 +27,12 @@ FaultKind = Literal[
     "several_processes",
     "unmapped_metrics",
     "bad_file_name",
+    "source_down",
+    "source_gap",
+    "clock_skew",
+    "read_twice",
+    "target_vanished",
+    "no_target_label",
 ]
 MINUTE = timedelta(minutes=1)
 
