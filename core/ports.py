@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-Topic = Literal["usage", "engine", "quarantine", "fault"]
-TOPICS: tuple[Topic, ...] = ("usage", "engine", "quarantine", "fault")
+Topic = Literal["usage", "engine", "quarantine", "fault", "counter"]
+TOPICS: tuple[Topic, ...] = ("usage", "engine", "quarantine", "fault", "counter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,30 @@ class PageSource(Protocol):
     """Where metrics pages come from: live targets, or a folder of recorded scrapes."""
 
     def pages(self) -> Iterator[Page]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTarget:
+    """One engine's metrics address and the capacity behind it. Empty, 0 or None: not known; ``unknown`` says why the GPUs are not.
+    ``since``: when its GPUs were taken, where the source tells."""
+
+    url: str
+    gpu: str = ""
+    count: int = 0
+    node: str = ""
+    cluster: str = ""
+    namespace: str = ""
+    model_id: str = ""
+    since: datetime | None = None
+    unknown: str = ""
+
+
+class TargetSource(Protocol):
+    """Where engines are found: settings, files, DNS, Prometheus, Kubernetes."""
+
+    def targets(self) -> Sequence[FoundTarget]:
+        """Every target there is now. Raises Unavailable, Refused or BadInput when that cannot be told; what was known then stays."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from core.errors import Unavailable
 from models.partitions import ensure_months
 from streaming import delta_files, load_sql
+from streaming.counter_topic import import_counters
 from streaming.delta_files import DeltaFile
 from streaming.presum import SUMS, presum
 from streaming.side_topics import TABLES, import_topic
@@ -49,9 +50,10 @@ class Loader:
         return sum(self._apply(kind, batch) for kind in delta_files.KINDS for batch in _batches(found[kind]))
 
     def import_side_topics(self) -> int:
-        """Bring in quarantined records and data faults; returns the number of lines. Raises Unavailable as ``run_once``."""
+        """Bring in quarantined records, data faults and gateways' counters; returns the number of lines. Raises Unavailable as ``run_once``."""
         folder, now = self.deltas.parent / "log", self.now()
-        return sum(import_topic(self.engine, folder, topic, now) for topic in TABLES)
+        side = sum(import_topic(self.engine, folder, topic, now) for topic in TABLES)
+        return side + import_counters(self.engine, folder, now)
 
     def run_forever(self, stop: threading.Event) -> None:
         """Poll until ``stop`` is set; a lost database is waited for."""
@@ -146,7 +148,7 @@ def _add(connection: Connection, kind: str, now: datetime) -> None:
     ensure_months(connection, connection.execute(text(load_sql.months(kind))).scalars(), load_sql.partitioned(kind))
     for rollup in rollups:
         connection.execute(text(load_sql.add(kind, rollup)))
-    if kind in ("usage", "engine"):
+    if kind in load_sql.MARKING:
         connection.execute(text(load_sql.mark_dirty(kind)), {"now": now})
 
 

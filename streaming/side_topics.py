@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.dialects.postgresql import insert
 
 from core.errors import BadInput
+from core.ports import LogLine
 from core.windows import require_utc
 from eventlog.reader import read_log
 from models.database import transaction
@@ -28,15 +29,20 @@ log = logging.getLogger("tokenfuse.stream")
 def import_topic(engine: Engine, log_folder: Path, topic: str, now: datetime) -> int:
     """Insert the lines after the last imported one, in one transaction with the new offset; returns how many were read."""
     with transaction(engine) as connection:
-        state = connection.execute(text("SELECT checkpoint FROM stream_state WHERE topic = :topic FOR UPDATE"), {"topic": topic})
-        lines = list(read_log(log_folder, topic, state.scalar() or None, BATCH))
+        lines = next_lines(connection, log_folder, topic)
         if not lines:
             return 0
         rows = [row for line in lines if (row := _row(topic, line.offset, line.line)) is not None]
         if rows:
             connection.execute(insert(TABLES[topic]).on_conflict_do_nothing(index_elements=["id"]), rows)
-        _remember(connection, topic, lines[-1].offset, len(lines), now)
+        remember_offset(connection, topic, lines[-1].offset, len(lines), now)
     return len(lines)
+
+
+def next_lines(connection: Connection, log_folder: Path, topic: str) -> list[LogLine]:
+    """At most ``BATCH`` lines after the last remembered one; another import of the topic waits for this transaction."""
+    state = connection.execute(text("SELECT checkpoint FROM stream_state WHERE topic = :topic FOR UPDATE"), {"topic": topic})
+    return list(read_log(log_folder, topic, state.scalar() or None, BATCH))
 
 
 def _row(topic: str, offset: str, line: str) -> Mapping[str, Any] | None:
@@ -54,7 +60,8 @@ def _time(name: str, value: str) -> datetime:
     return require_utc(datetime.fromisoformat(value), name)
 
 
-def _remember(connection: Connection, topic: str, offset: str, lines: int, now: datetime) -> None:
+def remember_offset(connection: Connection, topic: str, offset: str, lines: int, now: datetime) -> None:
+    """The next import of ``topic`` reads on after ``offset``; in the transaction of what these lines changed."""
     state = StreamStateRow.__table__
     start = {"catching_up": False, "log_lines": lines, "read_lines": lines, "checkpoint": offset, "updated_at": now}
     statement = insert(StreamStateRow).values(topic=topic, **start)

@@ -16,7 +16,7 @@ from streaming import delta_files
 from streaming.phases import TOPICS
 from streaming.settings import StreamSettings
 
-SIDE_TOPICS: tuple[Topic, ...] = ("quarantine", "fault")
+SIDE_TOPICS: tuple[Topic, ...] = ("quarantine", "fault", "counter")
 _FORGET_FILES = text("DELETE FROM applied_file WHERE applied_at < :before")
 _FORGET_SEGMENTS = text("DELETE FROM segment_progress WHERE topic = :topic AND updated_at < :before AND segment <> ALL(:visible)")
 _READ_THROUGH = text("SELECT checkpoint FROM stream_state WHERE topic = :topic")
