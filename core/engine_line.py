@@ -1,4 +1,4 @@
-"""An engine sample as one CSV line of the ``engine`` topic, and back."""
+"""An engine or GPU sample as one CSV line of the ``engine`` topic, and back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 
 from core.engine import COUNTERS, GAUGES, LINE_COLUMNS, EngineKey, EngineSample
 from core.errors import BadRecord
+from core.gpu import GPU_COUNTERS, GPU_GAUGES, GpuSample
 from core.usage import Deployment
 from core.windows import epoch_ms, from_epoch_ms
 
@@ -34,11 +35,64 @@ def encode_line(sample: EngineSample) -> str:
         "g": _checked(sample.gauges, GAUGES, "gauges"),
     }
     d = sample.deployment
-    fields = (sample_id(key, at_ms), key.target, key.engine, d.cluster, d.namespace, key.model_id, sample.node, str(at_ms))
+    return _line(
+        (sample_id(key, at_ms), key.target, key.engine, d.cluster, d.namespace, key.model_id, sample.node, str(at_ms)), payload
+    )
+
+
+def encode_gpu_line(sample: GpuSample) -> str:
+    """One CSV line of ``LINE_COLUMNS`` of a GPU: ``engine`` is UUID/MIG id, namespace and model id are empty, and the payload is
+    ``{"k": "gpu", "m": GPU model, "d": [namespace/pod, …], "w", "i", "c", "g"}``. Raises BadRecord as ``encode_line``."""
+    key, at_ms = sample.key, epoch_ms(sample.at)
+    if "/" in sample.mig or not sample.gpu:
+        raise BadRecord("a GPU needs a UUID, and a MIG id has no slash", field="gpu", value=key.engine)
+    payload = {
+        "k": "gpu",
+        "m": sample.gpu_model,
+        "d": list(sample.pods),
+        "w": _ms(sample.watched_since),
+        "i": sample.interval_ms,
+        "c": _checked(sample.counters, GPU_COUNTERS, "counters"),
+        "g": _checked(sample.gauges, GPU_GAUGES, "gauges"),
+    }
+    return _line((sample_id(key, at_ms), key.target, key.engine, sample.cluster, "", "", sample.node, str(at_ms)), payload)
+
+
+def _line(fields: Sequence[str], payload: Mapping[str, object]) -> str:
     for name, text in zip(LINE_COLUMNS, fields, strict=False):
         if not text.isprintable():
             raise BadRecord("holds a control character", field=name, value=text)
     return ",".join([*map(_quoted, fields), _quoted(json.dumps(payload, separators=(",", ":")))])
+
+
+def is_gpu_line(fields: Sequence[str]) -> bool:
+    """Whether the line is of a GPU (``parse_gpu_line``) and not of an engine (``parse_line``)."""
+    return fields[len(LINE_COLUMNS) - 1].startswith('{"k":"gpu",')
+
+
+def parse_gpu_line(fields: Sequence[str]) -> GpuSample:
+    """The inverse of ``encode_gpu_line``, as ``parse_line`` is of ``encode_line``."""
+    _id, target, engine, cluster, _namespace, _model, node, at_text, payload = fields[: len(LINE_COLUMNS)]
+    gpu, _, mig = engine.rpartition("/")
+    try:
+        body = json.loads(payload)
+        interval = body.get("i")
+        return GpuSample(
+            target=target,
+            gpu=gpu,
+            at=from_epoch_ms(int(at_text)),
+            mig=mig,
+            cluster=cluster,
+            node=node,
+            gpu_model=str(body["m"]),
+            pods=tuple(str(pod) for pod in body["d"]),
+            watched_since=_time(body.get("w")),
+            interval_ms=None if interval is None else int(interval),
+            counters=_checked(body.get("c") or {}, GPU_COUNTERS, "counters"),
+            gauges=_checked(body.get("g") or {}, GPU_GAUGES, "gauges"),
+        )
+    except (ValueError, TypeError, OverflowError, KeyError, AttributeError, RecursionError) as error:
+        raise BadRecord(f"not a GPU line: {error}", field="payload", value=payload) from error
 
 
 def parse_line(fields: Sequence[str]) -> EngineSample:

@@ -31,53 +31,21 @@ means that the page has no such name. Tokens of a gap did happen: they are sprea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from core.engine import COUNTERS
+from core.spread import MAX_SPREAD_MS, MOST, Known, Labels, Minutes, Reading, bucket, gap_threshold_ms, spread
 from core.windows import MINUTE_MS
 
 MEASURES: tuple[str, ...] = (
-    *COUNTERS, "observed_us", "busy_us", "saturated_us", "gap_us",
-    "running_us", "waiting_us", "kv_token_us", "kv_token_steps", "kv_seen_us", "kv_full_us", "kv_capacity_us", "samples", "resets",
+    *COUNTERS, "observed_us", "busy_us", "saturated_us", "gap_us", "running_us", "waiting_us",
+    "kv_token_us", "kv_token_steps", "kv_seen_us", "kv_full_us", "kv_capacity_us", "samples", "resets",
 )  # fmt: skip
 INDEX = {name: position for position, name in enumerate(MEASURES)}
-MIN_GAP_MS = 60_000
-MAX_SPREAD_MS = 31 * 24 * 60 * MINUTE_MS
-"""An engine unseen for longer keeps its tokens, spread over the last 31 days; the time before was not watched."""
-MOST = 2**62
-"""A product of gauge and time beyond this is not a measurement, would not fit its column, and is left out."""
 MOVED_MS = 1_000
 """A start or creation stamp is the same within this, later beyond it: a new process."""
 
 TOKENS = (INDEX["prompt_tokens"], INDEX["generation_tokens"])
-Known = tuple[int | None, ...]
-"""One value per COUNTERS, None where unknown."""
-Labels = tuple[str, str, str]
-"""cluster, namespace, node"""
-Minutes = dict[tuple[int, Labels], list[int]]
-"""(minute start in ms, labels) -> one number per MEASURES."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One sample in arrays: counters in the order of COUNTERS, gauges in the order of GAUGES, None where absent."""
-
-    at_ms: int
-    labels: Labels
-    started_ms: int | None
-    created_ms: int | None
-    watched_ms: int | None
-    interval_ms: int | None
-    counters: Known
-    gauges: tuple[int | None, ...]
-
-
-def gap_threshold_ms(a: Reading, b: Reading) -> int:
-    """A silence longer than three times the schedule, and than 60 s, is a gap."""
-    return max(MIN_GAP_MS, 3 * max(a.interval_ms or 0, b.interval_ms or 0))
-
-
 Passage = Literal["same", "restarted", "fell", "stranger"]
 """Between two samples: one process ran on; a stamp says that it restarted; a token counter fell, so it restarted; or the later
 page comes from a process that started before the one seen, so several answer at one address and nothing can be said."""
@@ -196,25 +164,8 @@ def _busy_us(r0: int, r1: int, grown: dict[int, int], b: Reading, elapsed_us: in
 
 
 def _bucket(minutes: Minutes, minute_ms: int, labels: Labels) -> list[int]:
-    return minutes.setdefault((minute_ms, labels), [0] * len(MEASURES))
+    return bucket(minutes, minute_ms, labels, len(MEASURES))
 
 
 def _spread(minutes: Minutes, labels: Labels, totals: dict[int, int], lo_ms: int, hi_ms: int) -> None:
-    """Share each total evenly over ``(lo, hi]``: ``total*end//d - total*start//d`` telescopes to the total exactly."""
-    if not totals:
-        return
-    span = hi_ms - lo_ms
-    if span <= 0:
-        _add(_bucket(minutes, hi_ms // MINUTE_MS * MINUTE_MS, labels), totals)
-        return
-    done = dict.fromkeys(totals, 0)
-    for minute in range(lo_ms // MINUTE_MS, (hi_ms - 1) // MINUTE_MS + 1):
-        offset = min((minute + 1) * MINUTE_MS, hi_ms) - lo_ms
-        upto = {i: total * offset // span for i, total in totals.items()}
-        _add(_bucket(minutes, minute * MINUTE_MS, labels), {i: upto[i] - done[i] for i in totals})
-        done = upto
-
-
-def _add(bucket: list[int], parts: dict[int, int]) -> None:
-    for i, part in parts.items():
-        bucket[i] += part
+    spread(minutes, labels, totals, lo_ms, hi_ms, len(MEASURES))
