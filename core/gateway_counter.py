@@ -1,8 +1,8 @@
 """The fold of a gateway's own token counters (OTLP metrics): points of one series -> tokens by minute, each token once.
 
 These are a cross-check of the usage records, never money. A series is one writer's counter of one token type. Points may be
-cumulative since a start or the delta since the last point; both may be sent again. What a restarted process counted after its last
-export is lost with it: the increase is at least what is returned.
+cumulative since a start or the delta since the last point; both may be sent again. What a restarted process counted after its
+last export is lost with it: the increase is at least what is returned.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _delta(state: SeriesState | None, point: CounterPoint) -> tuple[int, int]:
 
 def _cumulative(state: SeriesState | None, point: CounterPoint) -> tuple[int, int]:
     if state is None:
-        is_born_in_sight = 0 < point.start_ns and point.at_ns - point.start_ns <= LONGEST_FIRST_NS
+        is_born_in_sight = point.start_ns > 0 and point.at_ns - point.start_ns <= LONGEST_FIRST_NS
         return (point.value, point.start_ns) if is_born_in_sight else (0, point.at_ns)
     if point.start_ns >= state.at_ns:
         return point.value, point.start_ns

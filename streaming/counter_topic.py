@@ -1,7 +1,7 @@
 """Folds the topic ``counter`` (one JSON point a line) into the gateway counters, each point once.
 
-The points, the states of their series and the offset read up to are changed in one transaction, so a crash repeats nothing; a point
-that a sender sent again is known by its series and time.
+The points, the states of their series and the offset read up to are changed in one transaction, so a crash repeats nothing; a
+point that a sender sent again is known by its series and time.
 """
 
 from __future__ import annotations

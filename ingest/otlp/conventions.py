@@ -1,0 +1,153 @@
+"""The table of telemetry names (``conventions.yaml``), read once and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any, Literal
+
+import yaml
+
+from core.errors import BadInput
+
+Role = Literal["counted", "tool", "other"]
+USAGE = ("input", "output", "cache_read", "cache_write", "reasoning")
+FIELDS = (
+    "response_id", "request_model", "response_model", "provider", "server_address", "server_port", "session", "finish_reason",
+    "stream", "n", "http_status", "error_type", "resent", "queue_s", "first_token_s", "first_token_ms", "duration_s", "tool_name",
+    "service_tier", "cluster", "namespace", "org", "team", "project", "user", "key_id", "service",
+)  # fmt: skip
+TOKEN_TYPES = ("input", "output", "cached_input", "cache_creation_input", "reasoning")
+WHOLES = ("input", "output")
+"""Only these may be added up; the other types are parts of them."""
+BY_ATTRIBUTE = "by_attribute"
+Scalar = str | int | float | bool
+Attributes = Mapping[str, Scalar]
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One attribute that tells what a span is: ``counted`` values are one call of a model, ``tool`` values run a tool."""
+
+    attribute: str
+    counted: frozenset[str]
+    tool: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """``usage`` and ``fields``: canonical name -> attributes, best first. ``metrics``: metric name -> token type."""
+
+    version: int
+    operations: tuple[Operation, ...]
+    kinds_without_operation: frozenset[int]
+    input_only: frozenset[str]
+    usage: Mapping[str, Names]
+    usage_prefixes: Names
+    usage_explained: frozenset[str]
+    fields: Mapping[str, Names]
+    inherited: Names
+    first_token_events: frozenset[str]
+    streaming_operations: frozenset[str]
+    aborted_error_types: frozenset[str]
+    self_hosted: frozenset[str]
+    vendor_hosts: Names
+    metrics: Mapping[str, str]
+    token_type_attributes: Names
+    token_types: Mapping[str, str]
+    token_types_of_sums: frozenset[str]
+    inference_events: frozenset[str]
+    event_name_attribute: str
+
+    @cached_property
+    def explained(self) -> frozenset[str]:
+        """Every usage number some rule accounts for."""
+        return self.usage_explained | {name for names in self.usage.values() for name in names}
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """Every attribute the table reads; no other is ever looked at, so no text is."""
+        named = [*self.usage.values(), *self.fields.values(), self.token_type_attributes]
+        single = [operation.attribute for operation in self.operations] + [self.event_name_attribute]
+        return frozenset(name for names in named for name in names) | frozenset(single) | self.usage_explained
+
+    def role(self, attributes: Attributes, kind: int) -> tuple[Role, str]:
+        """What a span is, and the value that told it ('' when none did)."""
+        for operation in self.operations:
+            value = attributes.get(operation.attribute)
+            if isinstance(value, str) and value:
+                if value in operation.counted:
+                    return "counted", value
+                return ("tool" if value in operation.tool else "other"), value
+        is_call = kind in self.kinds_without_operation and self.has_usage(attributes) and bool(self.model(attributes))
+        return ("counted" if is_call else "other"), ""
+
+    def has_usage(self, attributes: Attributes) -> bool:
+        return any(name in attributes for name in (*self.usage["input"], *self.usage["output"]))
+
+    def first(self, attributes: Attributes, field: str) -> Scalar | None:
+        """The value of the first attribute of ``field`` that is present and not ''."""
+        for name in self.fields[field]:
+            value = attributes.get(name)
+            if value is not None and value != "":
+                return value
+        return None
+
+    def model(self, attributes: Attributes) -> Scalar | None:
+        """The model that answered, else the one asked for."""
+        found = self.first(attributes, "response_model")
+        return self.first(attributes, "request_model") if found is None else found
+
+
+@cache
+def conventions() -> Conventions:
+    """The table of this package. Raises BadInput naming the entry that is wrong."""
+    return parse(files("ingest.otlp").joinpath("conventions.yaml").read_text())
+
+
+def parse(text: str) -> Conventions:
+    """A table from YAML text. Raises BadInput."""
+    raw = yaml.safe_load(text)
+    usage = _names(raw, "usage", USAGE)
+    fields = _names(raw, "fields", FIELDS)
+    metrics = {entry["name"]: entry["type"] for entry in raw["metrics"]}
+    token_types = dict(raw["token_types"])
+    for name, kind in [*metrics.items(), *token_types.items()]:
+        if kind not in (*TOKEN_TYPES, BY_ATTRIBUTE):
+            raise BadInput(f"must be one of {', '.join(TOKEN_TYPES)}", where="conventions.yaml", field=str(name), value=kind)
+    return Conventions(
+        version=raw["version"],
+        operations=tuple(_operation(entry) for entry in raw["operations"]),
+        kinds_without_operation=frozenset(raw["span_kinds_without_operation"]),
+        input_only=frozenset(raw["input_only"]),
+        usage=usage,
+        usage_prefixes=tuple(raw["usage_prefixes"]),
+        usage_explained=frozenset(raw["usage_explained"]),
+        fields=fields,
+        inherited=tuple(name for field in raw["inherited"] for name in fields[field]),
+        first_token_events=frozenset(raw["first_token_events"]),
+        streaming_operations=frozenset(raw["streaming_operations"]),
+        aborted_error_types=frozenset(raw["aborted_error_types"]),
+        self_hosted=frozenset(raw["self_hosted"]),
+        vendor_hosts=tuple(raw["vendor_hosts"]),
+        metrics=metrics,
+        token_type_attributes=tuple(raw["token_type_attributes"]),
+        token_types=token_types,
+        token_types_of_sums=frozenset(raw["token_types_of_sums"]),
+        inference_events=frozenset(raw["events"]["inference"]),
+        event_name_attribute=raw["events"]["name_attribute"],
+    )
+
+
+def _operation(entry: Mapping[str, Any]) -> Operation:
+    return Operation(entry["attribute"], frozenset(entry["counted"]), frozenset(entry.get("tool", ())))
+
+
+def _names(raw: Mapping[str, Any], section: str, wanted: Names) -> dict[str, Names]:
+    given = raw[section]
+    for name in {*given} ^ {*wanted}:
+        raise BadInput("is unknown or missing", where="conventions.yaml", field=f"{section}.{name}")
+    return {name: tuple(given[name]) for name in wanted}

@@ -1,0 +1,86 @@
+"""Points of token metrics -> lines of topic ``counter``: what gateways and SDKs counted themselves. A cross-check, never money."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import orjson
+
+from core.errors import BadRecord
+from core.ports import EventLog, LogBatch
+from core.usage import Deployment
+from ingest.otlp.conventions import BY_ATTRIBUTE, Conventions, conventions
+from ingest.otlp.genai_record import instant, label, served_at
+from ingest.otlp.items import CUMULATIVE, DELTA, Point
+from ingest.usage.rows import BadRow, SourceOptions, bad_row
+
+MAX_VALUE = 2**53
+"""Histogram sums are doubles: above this they are no longer exact."""
+
+
+def counter_lines(points: Sequence[Point], options: SourceOptions) -> tuple[list[str], list[BadRow]]:
+    """The log's lines of the points that count tokens, and those that cannot be read, with the reason.
+
+    Points without a value and those of type ``total`` (a sum of the others) give neither.
+    """
+    table = conventions()
+    lines: list[str] = []
+    bad: list[BadRow] = []
+    for index, point in enumerate(points):
+        try:
+            line = _line(point, table, options)
+        except BadRecord as error:
+            bad.append(bad_row(index, error, {"metric": point.metric, "series": point.identity}))
+            continue
+        if line is not None:
+            lines.append(line)
+    return lines, bad
+
+
+def append_counters(log: EventLog, lines: Sequence[str]) -> None:
+    """Make the lines durable. Raises DiskFull (retryable); sending a point again counts nothing twice."""
+    if lines:
+        log.append("counter", LogBatch(lines))
+
+
+def _line(point: Point, table: Conventions, options: SourceOptions) -> str | None:
+    if point.fault:
+        raise BadRecord(point.fault, field=point.metric)
+    if point.value is None:
+        return None
+    if point.temporality not in (CUMULATIVE, DELTA):
+        raise BadRecord("has no aggregation temporality", field=point.metric)
+    token_type = _token_type(point, table)
+    if token_type is None:
+        return None
+    instant(point.at_ns, "timeUnixNano")
+    own, model = options.deployment or Deployment("default", "default", ""), label(table.model(point.attributes), "model")
+    deployment = served_at(point.attributes, model, own, table, options)[0]
+    return orjson.dumps(
+        {
+            "series": point.identity, "source": label(table.first(point.resource, "service"), "service.name"),
+            "metric": point.metric, "cluster": deployment.cluster, "namespace": deployment.namespace,
+            "model_id": deployment.model_id, "token_type": token_type, "delta": point.temporality == DELTA,
+            "start_ns": point.start_ns, "at_ns": point.at_ns, "value": _tokens(point),
+        }
+    ).decode()  # fmt: skip
+
+
+def _tokens(point: Point) -> int:
+    value = point.value
+    if value is None or not math.isfinite(value) or not 0 <= value <= MAX_VALUE or value != int(value):
+        raise BadRecord("must be a whole number of tokens, not negative", field=point.metric, value=value)
+    return int(value)
+
+
+def _token_type(point: Point, table: Conventions) -> str | None:
+    named = table.metrics[point.metric]
+    if named != BY_ATTRIBUTE:
+        return named
+    given = next((point.attributes[name] for name in table.token_type_attributes if name in point.attributes), None)
+    if given in table.token_types_of_sums:
+        return None
+    if given not in table.token_types:
+        raise BadRecord("is no token type known here", field="gen_ai.token.type", value=given)
+    return table.token_types[str(given)]

@@ -1,0 +1,279 @@
+"""One model call, as a span or an event tells it, to a usage record. Which names mean what is the table's business.
+
+Input counts of all conventions here include their cached parts (``TokenCounts.from_inclusive``); parts that exceed the whole are
+refused, not guessed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from core.errors import BadRecord
+from core.texts import without_texts
+from core.tokens import MAX_TOKENS, TokenCounts
+from core.usage import MAX_NAME, SERVICE_TIERS, Deployment, Status, TenantPath, UsageRecord, UsageSource
+from core.usage_codec import EARLIEST, LATEST
+from ingest.otlp.conventions import USAGE, Attributes, Conventions, Scalar
+from ingest.usage.rows import BadRow, Prepared, SourceOptions, bad_row, prepare
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CLIENT_SIDE = frozenset({0, 1, 3})
+"""Span kinds whose server.address is the model's; a server span's is its own."""
+LONGEST_ID = 160
+MAX_EXACT_FLOAT = 2**53
+_EARLIEST_US, _LATEST_US = ((at - EPOCH) // timedelta(microseconds=1) for at in (EARLIEST, LATEST))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``operation`` is the value that told it is a call; ``first_event_ns`` 0 when no event tells of a first token."""
+
+    trace_id: str
+    span_id: str
+    kind: int
+    start_ns: int
+    end_ns: int
+    is_error: bool
+    operation: str
+    attributes: Attributes
+    resource: Attributes
+    first_event_ns: int = 0
+    tools: tuple[str, ...] = ()
+
+
+def prepared(position: int, call: Call, table: Conventions, options: SourceOptions) -> Prepared | BadRow:
+    """The call's row; what cannot be a record is a bad row with its reason and no text."""
+    try:
+        record, unmapped = record_of(call, table, options)
+        return prepare(record, position)._replace(unmapped=unmapped)
+    except BadRecord as error:
+        kept = {"trace_id": call.trace_id, "span_id": call.span_id, **usage_numbers(call.attributes, table)}
+        return bad_row(position, error, kept)
+
+
+def record_of(call: Call, table: Conventions, options: SourceOptions) -> tuple[UsageRecord, tuple[str, ...]]:
+    """The record, and the names of usage numbers no rule explains. Raises BadRecord naming the attribute that is wrong."""
+    given, both = call.attributes, _Both(call.attributes, call.resource, table)
+    tokens, source = counts(call, table)
+    started, finished = instant(call.start_ns, "startTimeUnixNano"), instant(call.end_ns, "endTimeUnixNano")
+    model, requested = label(table.model(given), "model"), label(table.first(given, "request_model"), "request_model")
+    deployment, provider = place_of(call, model, both, options)
+    numbers = usage_numbers(given, table)
+    http_status = whole(table.first(given, "http_status"), "http.response.status_code", 0, 999)
+    record = UsageRecord(
+        request_id=request_id(call, table, source),
+        started_at=started,
+        finished_at=finished,
+        first_token_at=_first_token(call, table, started, finished),
+        deployment=deployment,
+        tenant=_tenant(both, options.tenant),
+        tokens=tokens,
+        requested_model=requested,
+        usage_source=source,
+        status=_status(call, table, http_status),
+        service_tier=_tier(both),
+        http_status=http_status,
+        finish_reason=_short_label(table.first(given, "finish_reason")),
+        stream=_stream(call, table),
+        n=whole(table.first(given, "n"), "gen_ai.request.choice.count", 1, 1024) or 1,
+        attempt=1 + (whole(table.first(given, "resent"), "http.request.resend_count", 0, 999) or 0),
+        trace_id=call.trace_id,
+        session_id=short(str(table.first(given, "session") or "")),
+        tools=call.tools,
+        provider=provider,
+        queue_ms=_queue_ms(table.first(given, "queue_s")),
+        raw=without_texts(numbers | {"otel": _about(call, both)}),
+    )
+    return record, unmapped(numbers, table)
+
+
+def request_id(call: Call, table: Conventions, source: UsageSource) -> str:
+    """The upstream's response id and call class, as every other source of the same call gives it; a call without one, or without
+    counts (another view of it may have them), is its span."""
+    response_id = table.first(call.attributes, "response_id")
+    if response_id is not None and source != "missing":
+        return f"{short(str(response_id))}:generation"
+    if len(call.trace_id) != 32 or len(call.span_id) != 16 or not call.trace_id.strip("0") or not call.span_id.strip("0"):
+        raise BadRecord("must be 16 bytes of trace id and 8 of span id, not all zero", field="traceId", value=call.trace_id[:40])
+    return f"{call.trace_id}:{call.span_id}"
+
+
+def counts(call: Call, table: Conventions) -> tuple[TokenCounts, UsageSource]:
+    """The disjoint counts. No count at all is missing; only one of input and output, where both are to be had, is estimated."""
+    found = {name: _count(call.attributes, table.usage[name]) for name in USAGE}
+    given, output = found["input"], found["output"]
+    if given is None and output is None:
+        return TokenCounts(), "missing"
+    tokens = TokenCounts.from_inclusive(
+        given or 0, output or 0, cache_read=found["cache_read"] or 0, cache_write_5m=found["cache_write"] or 0,
+        reasoning=found["reasoning"] or 0,
+    )  # fmt: skip
+    is_half = given is None or (output is None and call.operation not in table.input_only)
+    return tokens, "estimated" if is_half else "exact"
+
+
+def _count(attributes: Attributes, names: Sequence[str]) -> int | None:
+    """The first count that is not 0; 0 when one is present, None when none is."""
+    found: int | None = None
+    for name in names:
+        value = attributes.get(name)
+        if value is not None and value != "":
+            found = whole(value, name, 0, MAX_TOKENS)
+            if found:
+                return found
+    return found
+
+
+def whole(value: Scalar | None, name: str, low: int, high: int) -> int | None:
+    """A whole number, also as digits or as a float without a fraction; None for None. Raises BadRecord."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        number = int(value) if value.isascii() and value.isdigit() and len(value) < 20 else None
+    elif isinstance(value, float):
+        number = int(value) if value.is_integer() and abs(value) <= MAX_EXACT_FLOAT else None
+    else:
+        number = None if isinstance(value, bool) else value
+    if number is None:
+        raise BadRecord("must be a whole number", field=name, value=None if isinstance(value, str) else value)
+    if not low <= number <= high:
+        raise BadRecord(f"must be {low} to {high}", field=name, value=number)
+    return number
+
+
+def instant(ns: int, name: str) -> datetime:
+    """UTC of ns since the epoch, to the microsecond. Raises BadRecord for 0 and what lies outside 2000 to 2099."""
+    us = ns // 1000
+    if not _EARLIEST_US <= us < _LATEST_US:
+        raise BadRecord("is absent or outside the years 2000 to 2099", field=name, value=ns)
+    return EPOCH + timedelta(microseconds=us)
+
+
+@lru_cache(maxsize=20_000)
+def short(name: str) -> str:
+    """An id as it is when it is short and plain, else its hash."""
+    if len(name) <= LONGEST_ID and name.isprintable() and not set(name) & {'"', "\\"}:
+        return name
+    return f"h:{blake2b(name.encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+
+
+def label(value: Scalar | None, field: str) -> str:
+    """A name of at most 120 printable characters, '' for None. Raises BadRecord."""
+    text = "" if value is None else str(value)
+    if len(text) > MAX_NAME or not text.isprintable():
+        raise BadRecord(f"must be at most {MAX_NAME} printable characters", field=field, value=len(text))
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """A span's attributes over its resource's."""
+
+    span: Attributes
+    resource: Attributes
+    table: Conventions
+
+    def label(self, field: str) -> str:
+        value = self.table.first(self.span, field)
+        return label(self.table.first(self.resource, field) if value is None else value, field)
+
+
+def place_of(call: Call, model: str, both: _Both, options: SourceOptions) -> tuple[Deployment, str]:
+    """The deployment that answered, and its provider."""
+    table, given = both.table, options.deployment or Deployment("default", "default", "")
+    own = Deployment(both.label("cluster") or given.cluster, both.label("namespace") or given.namespace, given.model_id)
+    hidden = () if call.kind in CLIENT_SIDE else table.fields["server_address"]
+    attributes = {name: value for name, value in call.attributes.items() if name not in hidden} if hidden else call.attributes
+    return served_at(attributes, model, own, table, options)
+
+
+def served_at(
+    attributes: Attributes, model: str, own: Deployment, table: Conventions, options: SourceOptions
+) -> tuple[Deployment, str]:
+    """(deployment, provider): a declared pool by the address called or the model, else a bought API, else ``own`` place.
+
+    Bought is what names a vendor as provider and called that vendor's host, or no host that is told.
+    """
+    host = str(table.first(attributes, "server_address") or "")
+    for name in (f"{host}:{table.first(attributes, 'server_port')}", host, model):
+        if name and name in options.pools:
+            return options.pools[name], "self_hosted"
+    provider = label(table.first(attributes, "provider"), "provider").lower()
+    is_bought = not host or host.lower().endswith(table.vendor_hosts)
+    if provider and provider not in table.self_hosted and model and is_bought:
+        return Deployment("vendor", provider, model), provider
+    return Deployment(own.cluster, own.namespace, model or own.model_id), "self_hosted"
+
+
+def _tenant(both: _Both, given: TenantPath) -> TenantPath:
+    return TenantPath(
+        both.label("org") or given.org, both.label("team") or given.team, both.label("project") or given.project,
+        both.label("user") or given.user, both.label("key_id") or given.key_id,
+    )  # fmt: skip
+
+
+def _tier(both: _Both) -> Any:
+    named = both.label("service_tier")
+    return named if named in SERVICE_TIERS else "P1"
+
+
+def _status(call: Call, table: Conventions, http_status: int | None) -> Status:
+    error_type = table.first(call.attributes, "error_type")
+    if http_status == 499 or str(error_type) in table.aborted_error_types:
+        return "aborted"
+    return "error" if call.is_error or error_type is not None else "ok"
+
+
+def _first_token(call: Call, table: Conventions, started: datetime, finished: datetime) -> datetime | None:
+    """When the first token came, where that is told and lies within the call."""
+    at = _after(table.first(call.attributes, "first_token_s"), 1_000_000, started)
+    at = at or _after(table.first(call.attributes, "first_token_ms"), 1000, started)
+    if at is None and call.first_event_ns:
+        us = call.first_event_ns // 1000
+        at = EPOCH + timedelta(microseconds=us) if _EARLIEST_US <= us < _LATEST_US else None
+    return at if at is not None and started <= at <= finished else None
+
+
+def _after(value: Scalar | None, unit_us: int, started: datetime) -> datetime | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 86_400_000
+    return started + timedelta(microseconds=round(float(value) * unit_us)) if is_number and value is not None else None
+
+
+def _queue_ms(value: Scalar | None) -> int | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 86_400
+    return round(float(value) * 1000) if is_number and value is not None else None
+
+
+def _stream(call: Call, table: Conventions) -> bool | None:
+    if call.operation in table.streaming_operations:
+        return True
+    value = table.first(call.attributes, "stream")
+    return value if isinstance(value, bool) else None
+
+
+def _short_label(value: Scalar | None) -> str:
+    return value if isinstance(value, str) and len(value) <= 40 and value.isprintable() else ""
+
+
+def _about(call: Call, both: _Both) -> dict[str, Any]:
+    said = {
+        "operation": call.operation, "service": both.table.first(both.resource, "service"),
+        "provider": both.table.first(call.attributes, "provider"), "error_type": both.table.first(call.attributes, "error_type"),
+    }  # fmt: skip
+    return {name: value for name, value in said.items() if value is not None and value != ""}
+
+
+def usage_numbers(attributes: Attributes, table: Conventions) -> dict[str, Any]:
+    """The usage numbers as they came, by attribute."""
+    prefixes = table.usage_prefixes
+    return {name: value for name, value in attributes.items() if name.startswith(prefixes) and not isinstance(value, str)}
+
+
+def unmapped(numbers: Mapping[str, Any], table: Conventions) -> tuple[str, ...]:
+    """Those of ``numbers`` that no rule explains."""
+    return tuple(name for name in numbers if name not in table.explained)
