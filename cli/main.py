@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -63,7 +64,8 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Entry point: every expected error becomes one readable line and its exit code."""
+    """Entry point: every expected error becomes one readable line and its exit code. Files are the caller's alone to read."""
+    os.umask(0o077)
     try:
         result = cli.main(args=arguments, prog_name="tokenfuse", standalone_mode=False)
         sys.exit(result if isinstance(result, int) else 0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from cli.data_folder import close_to_others
 from cli.settings import Settings, load
 from core.errors import BadInput
 from core.windows import Window, require_utc
@@ -32,7 +33,9 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--json", "as_json", is_flag=True, help="print JSON, and nothing else, on standard output")
     @wraps(command)
     def wrapper(*args: Any, db_url: str | None, data_dir: Path | None, as_json: bool, **kwargs: Any) -> Any:
-        return command(Run(load(db_url=db_url, data_dir=data_dir), as_json), *args, **kwargs)
+        settings = load(db_url=db_url, data_dir=data_dir)
+        close_to_others(settings.data_dir)
+        return command(Run(settings, as_json), *args, **kwargs)
 
     return wrapper
 

@@ -131,7 +131,7 @@ def _answers(folder: object) -> bool:
     import psycopg
 
     try:
-        psycopg.connect(f"postgresql://postgres@/postgres?host={folder}", connect_timeout=3).close()
+        psycopg.connect(host=str(folder), user="postgres", dbname="postgres", connect_timeout=3).close()
     except psycopg.OperationalError:
         return False
     return True

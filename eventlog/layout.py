@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+"""What lies in the data folder tells who spent what: only the user who runs Tokenfuse reads it."""
 FULL_TOPICS: tuple[str, ...] = ("usage", "engine")
 """Topics whose lines carry a last column ``segment`` and whose full records are kept beside them."""
 
@@ -97,11 +99,11 @@ def make_epoch(folder: Path, topic: str, epoch: str) -> None:
 
 
 def make_folder(place: Path) -> None:
-    """``mkdir -p`` whose new names survive a power cut."""
+    """``mkdir -p`` whose new names survive a power cut and which others may not enter, whatever the caller's umask."""
     if place.is_dir():
         return
     make_folder(place.parent)
-    place.mkdir(exist_ok=True)
+    place.mkdir(PRIVATE_FOLDER, exist_ok=True)
     fsync_folder(place.parent)
 
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import Unavailable
+from eventlog.layout import PRIVATE_FILE, make_folder
 
 _POLL_S = 0.02
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    return os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
 
 
 def lock_shared(path: Path) -> int:
@@ -69,7 +70,7 @@ def register_writer(folder: Path) -> Writer:
             name = secrets.token_hex(4)
             path = folder / ".writers" / name
             with suppress(FileExistsError):
-                handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+                handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
                 fcntl.flock(handle, fcntl.LOCK_EX)
                 return Writer(name, path, handle)
 
@@ -83,7 +84,7 @@ def release_writer(folder: Path, writer: Writer) -> None:
 @contextmanager
 def writers_lock(folder: Path) -> Iterator[None]:
     """Held while the register changes or a dead writer's leftovers are repaired: both would race otherwise."""
-    (folder / ".writers").mkdir(parents=True, exist_ok=True)
+    make_folder(folder / ".writers")
     with exclusive(folder / ".writers" / ".lock"):
         yield
 

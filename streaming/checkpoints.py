@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import Conflict
+from eventlog.layout import PRIVATE_FOLDER, make_folder
 from streaming.plan import Plan
 
 
@@ -37,7 +38,8 @@ def start_run(root: Path, plan: Plan, epochs: Mapping[str, str]) -> Run:
     """Make the folder of a new run, durably, with its plan; ``plan.json`` at the root names the newest plan."""
     number = max(_numbers(root), default=0) + 1
     folder = root / f"{number:06d}"
-    folder.mkdir(parents=True)
+    make_folder(root)
+    folder.mkdir(PRIVATE_FOLDER)
     _write(folder / "run.json", {"plan": plan.to_dict(), "epochs": dict(epochs)})
     _write(root / "plan.json", plan.to_dict())
     return Run(number, folder, plan, dict(epochs))

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from core.errors import Conflict
+from eventlog.layout import make_folder
 from streaming.plan import Columns
 
 NOTE = "columns.json"
@@ -56,7 +57,7 @@ def note_columns(deltas: Path, kinds: Mapping[str, Columns]) -> None:
     """Make each kind's folder with its note, durably, before a job writes there."""
     for kind, columns in kinds.items():
         place = delta_folder(deltas, kind, columns) / NOTE
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         fresh = place.with_name(f".{NOTE}")
         with fresh.open("wb") as file:
             file.write(_encoded(columns))

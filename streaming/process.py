@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from core.errors import Conflict
+from eventlog.layout import make_folder
 
 GROUP_END_S = 15.0
 
@@ -24,7 +25,7 @@ GROUP_END_S = 15.0
 @contextmanager
 def only_run(folder: Path) -> Iterator[None]:
     """Hold the data folder's run lock; the job group a killed run left behind is ended first. Raises Conflict when one runs."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with (folder / "stream.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

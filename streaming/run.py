@@ -7,6 +7,7 @@ Crash-only: a phase ends by killing the job's process group, and the next start 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -19,6 +20,7 @@ from pathlib import Path
 from sqlalchemy.exc import DBAPIError
 
 from core.errors import Conflict, TokenfuseError, Unavailable
+from eventlog.layout import make_folder
 from models.database import open_engine
 from streaming import checkpoints
 from streaming.delta_columns import note_columns
@@ -165,7 +167,7 @@ class Supervisor:
         settings = self._settings
         folders = {topic: read_folder(settings, topic, epoch) for topic, epoch in phase.epochs.items()}
         for folder in folders.values():
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         note_columns(settings.deltas, phase.plan.deltas)
         places = {**folders, "checkpoints": run.folder, "deltas": settings.deltas}
         refusal(settings.run).unlink(missing_ok=True)
@@ -204,6 +206,7 @@ class Supervisor:
 
 
 def _from_command_line(arguments: list[str]) -> int:
+    os.umask(0o077)
     logging.basicConfig(level=logging.INFO)
     settings = StreamSettings.from_json(Path(arguments[0]).read_text())
     stop = threading.Event()

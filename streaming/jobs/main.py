@@ -25,6 +25,7 @@ def write_spec(path: Path, plan: Plan, settings: StreamSettings, folders: dict[s
 
 
 def main(spec_file: str) -> None:
+    os.umask(0o077)  # Flink's files too
     spec = json.loads(Path(spec_file).read_text())
     settings = StreamSettings.from_json(json.dumps(spec["settings"]))
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
