@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, text
 
 from models.database import transaction
 
-PARTITIONED = ("usage_minute", "usage_hour", "usage_day", "usage_length_hour", "engine_minute")
+PARTITIONED = ("usage_minute", "usage_hour", "usage_day", "usage_length_hour", "engine_minute", "gpu_minute")
 
 
 def month_start(at: datetime) -> datetime:

@@ -16,6 +16,7 @@ from models.tables_decide import (
     PolicyVersionRow,
     StandingLimitRow,
 )
+from models.tables_gpu import GpuDayRow, GpuHourRow, GpuMinuteRow
 from models.tables_identity import IdentityAliasRow, IdentityRuleSetRow
 from models.tables_money import (
     LedgerDayRow,
@@ -53,7 +54,8 @@ metadata = Base.metadata
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
     "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow",
-    "GatewayCounterRow", "GatewayCounterSeriesRow", "GuardRow", "HeartbeatRow", "IdentityAliasRow", "IdentityRuleSetRow",
+    "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow", "HeartbeatRow",
+    "IdentityAliasRow", "IdentityRuleSetRow",
     "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",
     "LedgerLineMonthRow", "LedgerLineRow", "LedgerWindowDayRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow",
     "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingLimitRow",

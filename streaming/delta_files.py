@@ -22,7 +22,7 @@ from pathlib import Path
 from streaming.delta_columns import UNNAMED, read_columns
 from streaming.plan import Columns
 
-KINDS: tuple[str, ...] = ("usage", "engine", "progress")
+KINDS: tuple[str, ...] = ("usage", "engine", "gpu", "progress")
 """In the order they are applied, and listed the other way round: sums that were there when the progress was go first.
 Flink shows the files of one checkpoint one after the other, so progress may still lead by a moment: ``Consumption`` waits on."""
 

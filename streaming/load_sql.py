@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from models.partitions import PARTITIONED
+from models.tables_gpu import GPU_KEYS, GPU_MEASURES
 from models.tables_usage import ENGINE_MEASURES, USAGE_KEYS, USAGE_MEASURES
 from streaming.jobs.usage_sql import LENGTH_KEYS
 from streaming.plan import DELTAS, ENGINE_DIMENSIONS
@@ -38,6 +39,7 @@ ROLLUPS: dict[str, tuple[Rollup, ...]] = {
     "engine": tuple(
         Rollup(f"engine_{unit}", unit, "minute_ms", step_ms, ENGINE_DIMENSIONS, ENGINE_MEASURES) for unit, step_ms in _STEPS
     ),
+    "gpu": tuple(Rollup(f"gpu_{unit}", unit, "minute_ms", step_ms, GPU_KEYS, GPU_MEASURES) for unit, step_ms in _STEPS),
 }
 STAGED: dict[str, tuple[tuple[str, str], ...]] = {
     **DELTAS,
@@ -51,7 +53,9 @@ STAGED: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 """Columns of each staging table, in the order ``streaming.presum`` writes them: this version's delta columns, summed."""
-TIME_COLUMN = {"usage": "minute_ms", "length": "hour_ms", "engine": "minute_ms"}
+TIME_COLUMN = {"usage": "minute_ms", "length": "hour_ms", "engine": "minute_ms", "gpu": "minute_ms"}
+MARKING = ("usage", "engine", "gpu")
+"""Kinds whose rows are inputs of the ledger."""
 
 
 def staging(kind: str) -> str:
@@ -99,10 +103,17 @@ SELECT {month}, {keys}, {sums} FROM {days} WHERE day >= {month} AND day < {month
 
 
 def mark_dirty(kind: str) -> str:
-    """The ledger quanta (``core.windows.QUARTER_HOUR``) of the touched minutes, per deployment."""
+    """The ledger quanta (``core.windows.QUARTER_HOUR``) of the touched minutes, per deployment (a GPU: those on its node)."""
     quarter = _EPOCH.format(ms="(minute_ms / 900000 * 900000)")
+    place, touched = "", f"stage_{kind}"
+    if kind == "gpu":
+        place, touched = (
+            "s.",
+            f"""stage_gpu g JOIN node_service s ON s.cluster = g.cluster AND s.node = g.node
+    AND s.in_service_from < {quarter} + interval '15 minutes' AND coalesce(s.in_service_to > {quarter}, TRUE)""",
+        )
     return f"""INSERT INTO dirty_window (cluster, namespace, model_id, window_start, marked_at)
-SELECT DISTINCT cluster, namespace, model_id, {quarter} AS window_start, CAST(:now AS timestamptz) FROM stage_{kind}
+SELECT DISTINCT {place}cluster, namespace, model_id, {quarter} AS window_start, CAST(:now AS timestamptz) FROM {touched}
 ORDER BY cluster, namespace, model_id, window_start
 ON CONFLICT (cluster, namespace, model_id, window_start) DO UPDATE SET marked_at = excluded.marked_at"""
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from core.engine import LINE_COLUMNS as ENGINE_LINE
+from models.tables_gpu import GPU_KEYS, GPU_MEASURES
 from models.tables_usage import ENGINE_MEASURES, USAGE_KEYS, USAGE_MEASURES
 from streaming.jobs import usage_sql
 
@@ -34,6 +35,11 @@ DELTAS: dict[str, Columns] = {
         ("minute_ms", "BIGINT"),
         *((name, "STRING") for name in ENGINE_DIMENSIONS),
         *((name, "BIGINT") for name in ENGINE_MEASURES),
+    ),
+    "gpu": (
+        ("minute_ms", "BIGINT"),
+        *((name, "STRING") for name in GPU_KEYS),
+        *((name, "BIGINT") for name in GPU_MEASURES),
     ),
 }
 """Columns of each delta kind's CSV files, in order; the loader reads them by this. A usage row is one slice of one request."""
@@ -85,7 +91,10 @@ def current_plan(dedupe_horizon_days: int) -> Plan:
         engine_columns=ENGINE_COLUMNS,
         deltas=DELTAS,
         views=usage_sql.views(),
-        inserts=(*usage_sql.inserts(), f"INSERT INTO engine_delta SELECT {_names('engine')} FROM engine_change"),
+        inserts=(
+            *usage_sql.inserts(),
+            *(f"INSERT INTO {kind}_delta SELECT {_names(kind)} FROM {kind}_change" for kind in ("engine", "gpu")),
+        ),
         engine_state=ENGINE_STATE,
         engine_mode=ENGINE_MODE,
         max_parallelism=MAX_PARALLELISM,

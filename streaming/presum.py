@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 
 from core.lengths import bucket_sql
+from models.tables_gpu import GPU_KEYS, GPU_MEASURES
 from models.tables_usage import ENGINE_MEASURES, USAGE_KEYS, USAGE_MEASURES
 from streaming.delta_files import DeltaFile
 from streaming.jobs.usage_sql import LENGTH_KEYS
@@ -40,6 +41,7 @@ SUMS: Mapping[str, Mapping[str, str]] = {
           sum(tokens)::BIGINT FROM ({_LENGTHS}) GROUP BY ALL""",
     },
     "engine": {"engine": _summed(("minute_ms", *ENGINE_DIMENSIONS), ENGINE_MEASURES)},
+    "gpu": {"gpu": _summed(("minute_ms", *GPU_KEYS), GPU_MEASURES)},
     "progress": {"progress": _summed(("topic", "segment"), ("lines",))},
 }
 """What each staging table gets of a batch of a delta kind."""

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
+from core import engine_fold, gpu_fold
 from core.engine import LINE_COLUMNS as ENGINE_LINE
 from core.engine import EngineKey
-from core.engine_fold import FoldState, fold, parse_line
+from core.engine_fold import EngineDelta, FoldState, parse_line
+from core.engine_line import is_gpu_line, parse_gpu_line
 from core.errors import Conflict
+from core.gpu_fold import GpuDelta
 from core.lengths import bucket_sql
 from core.windows import Window, epoch_ms
 from eventlog import manifest
 from eventlog.archive import newest_day, query_archive, usage_minutes
 from models.partitions import ensure_months
+from models.tables_gpu import GPU_KEYS, GPU_MEASURES
 from models.tables_usage import ENGINE_MEASURES
 from streaming import delta_files, load_sql
 from streaming.jobs.usage_sql import LENGTH_KEYS
@@ -48,14 +52,15 @@ def recompute(engine: Engine, data_dir: Path, since: date, now: datetime) -> int
         _require_idle(data_dir)
         newest = [day for topic in ("usage", "engine") if (day := newest_day(data_dir, topic)) is not None]
         days = max(0, (max(newest) - since).days + 1) if newest else 0
-        engine_rows = _engine_rows(data_dir, since)
+        engine_rows, gpu_rows = _engine_rows(data_dir, since)
         for day in (since + timedelta(days=i) for i in range(days)):
             start = datetime.combine(day, time(0), UTC)
             window = Window(start, start + timedelta(days=1))
             rows = {
                 "usage": ((epoch_ms(row.minute), *row.keys, *row.measures) for row in usage_minutes(data_dir, window)),
                 "length": _length_rows(data_dir, window),
-                "engine": (row for row in engine_rows if window.contains(datetime.fromtimestamp(row[0] / 1000, UTC))),
+                "engine": _within(engine_rows, window),
+                "gpu": _within(gpu_rows, window),
             }
             _replace(engine, window, rows, now)
     return days
@@ -85,7 +90,7 @@ def _replace(engine: Engine, window: Window, rows: Mapping[str, Iterable[Row]], 
                 cut = f"DELETE FROM {rollup.table} WHERE {rollup.time} >= :start AND {rollup.time} < :end"
                 connection.execute(text(cut), {"start": window.start, "end": window.end})
                 connection.execute(text(load_sql.add(kind, rollup)))
-            if kind in ("usage", "engine"):
+            if kind in load_sql.MARKING:
                 connection.execute(text(load_sql.mark_dirty(kind)), {"now": now})
         connection.execute(text("NOTIFY tokenfuse_loaded, 'recompute'"))
 
@@ -118,20 +123,42 @@ def _length_rows(data_dir: Path, window: Window) -> Iterator[Row]:
     return query_archive(data_dir, "usage", query, window_ms, day - COPIES, day + COPIES)
 
 
-def _engine_rows(data_dir: Path, since: date) -> list[Row]:
-    """Rows of ``engine_minute`` from ``since`` on, by the fold over all archived samples in order of time."""
-    sums: Counter[tuple[Row, str]] = Counter()
+def _engine_rows(data_dir: Path, since: date) -> tuple[list[Row], list[Row]]:
+    """Rows of ``engine_minute`` and ``gpu_minute`` from ``since`` on, by the folds over all archived samples in order of time."""
+    engines, gpus = _Minutes(ENGINE_DIMENSIONS, ENGINE_MEASURES), _Minutes(GPU_KEYS, GPU_MEASURES)
     states: dict[EngineKey, FoldState] = {}
     first_ms = epoch_ms(datetime.combine(since, time(0), UTC))
     for line in _engine_lines(data_dir, since):
-        sample = parse_line([str(value) for value in line])
-        states[sample.key], deltas = fold(states.get(sample.key), sample)
+        fields = [str(value) for value in line]
+        if is_gpu_line(fields):
+            reading = parse_gpu_line(fields)
+            states[reading.key], of_gpu = gpu_fold.fold(states.get(reading.key), reading)
+            gpus.add(of_gpu, first_ms)
+        else:
+            sample = parse_line(fields)
+            states[sample.key], of_engine = engine_fold.fold(states.get(sample.key), sample)
+            engines.add(of_engine, first_ms)
+    return engines.rows(), gpus.rows()
+
+
+class _Minutes:
+    """Deltas summed by minute and key."""
+
+    def __init__(self, keys: Sequence[str], measures: Sequence[str]) -> None:
+        self._keys, self._measures = keys, measures
+        self._sums: dict[Row, Counter[str]] = defaultdict(Counter)
+
+    def add(self, deltas: Iterable[EngineDelta | GpuDelta], first_ms: int) -> None:
         for delta in deltas:
             if delta.minute_ms >= first_ms:
-                key = (delta.minute_ms, *(getattr(delta, name) for name in ENGINE_DIMENSIONS))
-                for name, value in delta.measures.items():
-                    sums[(key, name)] += value
-    return [(*key, *(sums[(key, name)] for name in ENGINE_MEASURES)) for key in {key for key, _ in sums}]
+                self._sums[(delta.minute_ms, *(getattr(delta, name) for name in self._keys))].update(delta.measures)
+
+    def rows(self) -> list[Row]:
+        return [(*key, *(sums[name] for name in self._measures)) for key, sums in self._sums.items()]
+
+
+def _within(rows: Sequence[Row], window: Window) -> Iterator[Row]:
+    return (row for row in rows if window.contains(datetime.fromtimestamp(row[0] / 1000, UTC)))
 
 
 def _engine_lines(data_dir: Path, since: date) -> Iterator[Row]:

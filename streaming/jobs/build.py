@@ -14,7 +14,7 @@ from pyflink.table import DataTypes, Schema, StreamTableEnvironment
 
 from streaming.delta_columns import delta_folder
 from streaming.flink_path import flink_path
-from streaming.jobs.engine import ENGINE_CHANGE, ENGINE_LINES, FoldEngine
+from streaming.jobs.engine import ENGINE_CHANGE, ENGINE_LINES, GPU_CHANGE, FoldEngine
 from streaming.jobs.state_check import require_only_sources_unclaimed
 from streaming.plan import Columns, Plan
 from streaming.settings import StreamSettings, scratch_folder
@@ -90,6 +90,8 @@ def build(plan: Plan, settings: StreamSettings, folders: JobFolders, web_port: i
     # one Python worker is plenty for a scrape per engine every few seconds, and each costs seconds of start-up
     changes.set_parallelism(1).uid("engine-fold").name("engine fold")
     tables.create_temporary_view("engine_change", tables.from_data_stream(changes))
+    if "gpu" in plan.deltas:
+        tables.create_temporary_view("gpu_change", tables.from_data_stream(changes.get_side_output(GPU_CHANGE)))
     for kind, columns in plan.deltas.items():
         tables.execute_sql(sink_sql(kind, columns, folders.deltas))
     for view in plan.views:
