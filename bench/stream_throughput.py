@@ -89,7 +89,7 @@ def _lines(rnd: random.Random, lines: int) -> Iterator[str]:
                 f"chatcmpl-{rnd.randrange(i) if is_repeat else i:032x}", finished - duration * 9 // 10, finished,
                 "c1", "ns", f"model-{int(MODELS * rnd.random() ** 2)}", f"org{tenant % 10}", f"team{tenant}", "project",
                 f"user{tenant}", f"key{tenant}", "P1", "ok", "exact", 0, rnd.randrange(10, 6_000), rnd.choice((0, 0, 512)), 0, 0,
-                output, output // 4, duration, 0, 1,
+                output, output // 4, duration, 0, 1, 1,
             )
         )  # fmt: skip
 

@@ -70,6 +70,10 @@ class UsageRecord:
     n: int = 1
     attempt: int = 1
     trace_id: str = ""
+    operation_id: str = ""
+    """What the caller asked once: the same on every attempt (retry, fallback) made for it."""
+    ends_operation: bool | None = None
+    """Whether no further attempt followed; None when the source does not say (then ``operation_end`` judges)."""
     session_id: str = ""
     tools: tuple[str, ...] = ()
     repeat_ratio: Decimal | None = None
@@ -163,11 +167,13 @@ LINE_COLUMNS: tuple[str, ...] = (
     "output_reasoning",
     "duration_ms",
     "repeated_input",
+    "ends_operation",
     "counted",
 )
 """The ``usage`` topic's CSV columns, in order. ``first_ms`` is first_token_at, else finished_at; ``repeated_input`` is
-(n - 1) x input: what an engine prefills again for n parallel answers; ``counted`` is 1, or 0
-for a warm-up line that only fills the dedupe state. Fields are joined by "," ; a field is quoted with '"' when it holds a comma.
+(n - 1) x input: what an engine prefills again for n parallel answers; ``ends_operation`` is ``operation_end``;
+``counted`` is 1, or 0 for a warm-up line that only fills the dedupe state. Fields are joined by "," ; a field is quoted with
+'"' when it holds a comma.
 No field ever holds a quote, a backslash or a line break (checked above)."""
 
 
@@ -180,8 +186,19 @@ def line_fields(record: UsageRecord, *, counted: int = 1) -> tuple[str | int, ..
         record.request_id, first, finished, d.cluster, d.namespace, d.model_id,
         t.org, t.team, t.project, t.user, t.key_id, record.service_tier, record.status, record.usage_source, 0,
         k.input_uncached, k.input_cache_read, k.input_cache_write_5m, k.input_cache_write_1h, k.output, k.output_reasoning,
-        finished - epoch_ms(record.started_at), (record.n - 1) * k.input_total, counted,
+        finished - epoch_ms(record.started_at), (record.n - 1) * k.input_total,
+        operation_end(record.ends_operation, record.status), counted,
     )  # fmt: skip
+
+
+def operation_end(stated: bool | None, status: str) -> int:
+    """1 when the attempt ended its operation, 0 when another attempt followed, -1 when that is not known.
+
+    What was answered, refused or left by its caller ended; of a failure only the source can say whether it was tried again.
+    """
+    if stated is not None:
+        return int(stated)
+    return -1 if status == "error" else 1
 
 
 def encode_line(fields: tuple[str | int, ...]) -> str:
@@ -203,14 +220,21 @@ class Slice:
     duration_ms: int
     repeated_input: int = 0
     """(n - 1) x input, in the first token's minute: the engine counts the prompt once per answer, the gateway once."""
+    operations: int = 0
+    """1 in the finish minute of the attempt that ended its operation: requests count attempts, this counts what was asked."""
+    end_unknown: int = 0
+    """1 in the finish minute of an attempt of which it is not known whether it ended its operation."""
 
 
-def slices(first_ms: int, finished_ms: int, tokens: TokenCounts, duration_ms: int, repeated_input: int = 0) -> tuple[Slice, ...]:
+def slices(
+    first_ms: int, finished_ms: int, tokens: TokenCounts, duration_ms: int, repeated_input: int = 0, ends_operation: int = 1
+) -> tuple[Slice, ...]:
     """Cut one request into minutes.
 
     Input falls into the minute of the first token; output is spread evenly over first token..finish as
     ``tokens*hi//d - tokens*lo//d``, which telescopes to the exact count; reasoning follows as ``reasoning*o//output`` of the
-    output so far, so it never exceeds its slice's output; the request and its duration fall into the finish minute.
+    output so far, so it never exceeds its slice's output; the request with its duration and
+    operation falls into the finish minute.
     With no span (d = 0) all output falls into the finish minute.
     """
     first_minute, last_minute = first_ms // MINUTE_MS, finished_ms // MINUTE_MS
@@ -231,6 +255,8 @@ def slices(first_ms: int, finished_ms: int, tokens: TokenCounts, duration_ms: in
                 kv_work_x2=o2 * (2 * total_in + o2) - o1 * (2 * total_in + o1),
                 duration_ms=duration_ms if is_last else 0,
                 repeated_input=repeated_input if is_first else 0,
+                operations=int(is_last and ends_operation == 1),
+                end_unknown=int(is_last and ends_operation == -1),
             )
         )
     return tuple(found)

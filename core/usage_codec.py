@@ -21,7 +21,8 @@ REQUIRED = ("request_id", "started_at", "finished_at", "deployment")
 KNOWN_KEYS = frozenset(
     {
         "schema", *REQUIRED, "first_token_at", "tenant", "tokens", "requested_model", "engine", "usage_source", "status",
-        "policy", "service_tier", "http_status", "finish_reason", "stream", "n", "attempt", "trace_id", "session_id", "tools",
+        "policy", "service_tier", "http_status", "finish_reason", "stream", "n", "attempt", "trace_id", "operation_id",
+        "session_id", "ends_operation", "tools",
         "repeat_ratio", "prefix_sketch", "provider", "vendor_cost", "queue_ms", "raw",
     }
 )  # fmt: skip
@@ -60,6 +61,7 @@ def decode_usage(item: Any) -> UsageRecord:
         **_texts(item),
         **_numbers(item),
         stream=_flag(item, "stream"),
+        ends_operation=_flag(item, "ends_operation"),
         tools=_tools(item),
         repeat_ratio=_ratio(item),
         prefix_sketch=_sketch(item),
@@ -107,7 +109,8 @@ def stamp(at: datetime) -> str:
 
 _OPTIONAL: tuple[tuple[str, Any], ...] = (
     ("requested_model", ""), ("engine", ""), ("policy", None), ("http_status", None), ("finish_reason", ""), ("stream", None),
-    ("n", 1), ("attempt", 1), ("trace_id", ""), ("session_id", ""), ("tools", ()), ("repeat_ratio", None), ("prefix_sketch", ()),
+    ("n", 1), ("attempt", 1), ("trace_id", ""), ("operation_id", ""), ("session_id", ""), ("ends_operation", None), ("tools", ()),
+    ("repeat_ratio", None), ("prefix_sketch", ()),
     ("provider", "self_hosted"), ("vendor_cost", None), ("queue_ms", None), ("raw", {}),
 )  # fmt: skip
 
@@ -213,7 +216,10 @@ def _choice(item: Mapping[str, Any], name: str, default: str) -> Any:
 
 
 def _texts(item: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"requested_model": MAX_NAME, "engine": MAX_NAME, "finish_reason": MAX_NAME, "trace_id": MAX_ID, "session_id": MAX_ID}
+    names = {
+        "requested_model": MAX_NAME, "engine": MAX_NAME, "finish_reason": MAX_NAME, "trace_id": MAX_ID,
+        "operation_id": MAX_ID, "session_id": MAX_ID,
+    }  # fmt: skip
     found = {name: text_field(item, name, limit=limit) for name, limit in names.items()}
     return found | {"provider": text_field(item, "provider") or "self_hosted"}
 

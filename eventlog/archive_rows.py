@@ -5,6 +5,7 @@ A row holds the narrow columns of the CSV line, the full record as JSON text, an
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
 from datetime import date
 from heapq import merge
@@ -29,6 +30,10 @@ _USAGE_TEXT = frozenset(core.usage.LINE_COLUMNS[:1] + core.usage.LINE_COLUMNS[3:
 _ENGINE_TEXT = frozenset(core.engine.LINE_COLUMNS) - {"at_ms"}
 _TEXT: dict[str, frozenset[str]] = {"usage": _USAGE_TEXT, "engine": _ENGINE_TEXT}
 
+_LATER = "ends_operation"
+"""The usage column that version 0.1.0 did not write; see ``_with_later``."""
+_EARLIER = tuple(name for name in COLUMNS["usage"] if name != _LATER)
+
 PLACE_COLUMNS = ("segment", "line_no")
 _BATCH_ROWS = 16_384
 _UNIQUE = frozenset({"request_id", "record", "line_no", "first_ms", "finished_ms", "at_ms", "payload"})
@@ -52,9 +57,7 @@ def segments_table(folder: Path, topic: str, files: Sequence[SegmentFile]) -> An
             raise BadInput(
                 "does not hold lines and records of its topic", where=str(files[0].path), value=error, hint=hint
             ) from error
-        for file in files:
-            segments_table(folder, topic, [file])
-        raise
+        return pa.concat_tables([segments_table(folder, topic, [file]) for file in files])
     if topic != "usage" or pc.min(table["counted"]).as_py() == 1:
         return table
     return table.filter(pc.equal(table["counted"], pa.scalar(1, pa.int64())))
@@ -76,10 +79,28 @@ def _whole(path: Path, data: bytes, lines: int) -> bytes:
 
 
 def _parse(topic: str, data: bytes) -> Any:
-    types = {name: pa.string() if name in _TEXT[topic] else pa.int64() for name in COLUMNS[topic]}
+    names = _EARLIER if topic == "usage" and _is_earlier(data[: data.index(b"\n")]) else COLUMNS[topic]
+    return _with_later(topic, _parse_csv(topic, names, data)).select([*COLUMNS[topic], "segment"])
+
+
+def _is_earlier(line: bytes) -> bool:
+    fields = next(csv.reader([line.decode("utf-8", "replace")]))
+    return len(fields) == len(_EARLIER) + 1 and fields[_EARLIER.index("status")] in core.usage.STATUSES
+
+
+def _with_later(topic: str, rows: Any) -> Any:
+    """Rows of any version with every column: what was answered, refused or left ended its operation, of failures nobody knows."""
+    if _LATER not in COLUMNS[topic] or _LATER in rows.schema.names:
+        return rows
+    ended = pc.if_else(pc.equal(rows["status"], "error"), pa.scalar(-1, pa.int64()), pa.scalar(1, pa.int64()))
+    return rows.append_column(_LATER, ended)
+
+
+def _parse_csv(topic: str, names: Sequence[str], data: bytes) -> Any:
+    types = {name: pa.string() if name in _TEXT[topic] else pa.int64() for name in names}
     return pyarrow.csv.read_csv(
         pa.BufferReader(data),
-        read_options=pyarrow.csv.ReadOptions(column_names=[*COLUMNS[topic], "segment"], use_threads=False),
+        read_options=pyarrow.csv.ReadOptions(column_names=[*names, "segment"], use_threads=False),
         parse_options=pyarrow.csv.ParseOptions(quote_char='"', double_quote=True),
         convert_options=pyarrow.csv.ConvertOptions(column_types={**types, "segment": pa.string()}, null_values=[]),
     )
@@ -160,7 +181,7 @@ def _file_rows(topic: str, file: Any, from_seq: int) -> Iterator[tuple[int, LogR
         for batch in file.iter_batches(_BATCH_ROWS, columns=[*COLUMNS[topic], *PLACE_COLUMNS, "record"]):
             start = int(np.searchsorted(_sequences(batch), from_seq))
             if start < batch.num_rows:
-                rows = batch.slice(start)
+                rows = _with_later(topic, batch.slice(start))
                 records = (record or None for record in _split(rows["record"].cast(pa.binary())))
                 lines = (line.decode() for line in _split(_lines(topic, rows)))
                 found = zip(_integers(rows["line_no"]).tolist(), lines, records, strict=True)

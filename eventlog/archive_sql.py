@@ -23,19 +23,26 @@ MINUTE_KEYS: tuple[str, ...] = (
 MINUTE_MEASURES: tuple[str, ...] = (
     "requests", "input_uncached", "input_cache_read", "input_cache_write_5m", "input_cache_write_1h",
     "output", "output_reasoning", "prefill_context", "kv_work_x2", "duration_ms",
-    "repeated_input",
+    "repeated_input", "operations", "end_unknown",
 )  # fmt: skip
 """The columns of ``usage_minute``; a test holds them equal to the table's."""
 
 _RAW_COLUMNS = (
     "request_id", "segment", "line_no", "first_ms", "finished_ms", *MINUTE_KEYS,
     "input_uncached", "input_cache_read", "input_cache_write_5m", "input_cache_write_1h", "output", "output_reasoning",
-    "duration_ms", "repeated_input",
+    "duration_ms", "repeated_input", "ends_operation",
 )  # fmt: skip
 """Named, never ``*``: a query that names all columns of a table it reads twice holds the full records in memory."""
 
 _FETCH_ROWS = 10_000
-_READ = "read_parquet({files}, hive_partitioning = false)"
+_LATER_COLUMNS = {"ends_operation": "CASE WHEN status = 'error' THEN -1 ELSE 1 END"}
+"""Columns of the ``usage`` topic that files of an earlier version do not have, and what they would hold."""
+_NONE_OF_THEM = ", ".join(f"NULL::BIGINT AS {name}" for name in _LATER_COLUMNS)
+_READ = {
+    "usage": f"(SELECT {_NONE_OF_THEM} WHERE false UNION ALL BY NAME FROM read_parquet({{files}}, hive_partitioning = false, "
+    "union_by_name = true))",
+    "engine": "read_parquet({files}, hive_partitioning = false)",
+}
 _FIRST_OF_EACH = "QUALIFY row_number() OVER (PARTITION BY request_id ORDER BY substr(segment, 10), segment, line_no) = 1"
 
 
@@ -78,7 +85,9 @@ SELECT m * 60000 AS minute_ms, {keys},
        sum(CASE WHEN is_first THEN input_uncached * total_in ELSE 0 END),
        sum(o2 * (2 * total_in + o2) - o1 * (2 * total_in + o1)),
        sum(CASE WHEN is_last THEN duration_ms ELSE 0 END)::BIGINT,
-       sum(CASE WHEN is_first THEN repeated_input ELSE 0 END)::BIGINT
+       sum(CASE WHEN is_first THEN repeated_input ELSE 0 END)::BIGINT,
+       sum((is_last AND ends_operation = 1)::BIGINT)::BIGINT,
+       sum((is_last AND ends_operation = -1)::BIGINT)::BIGINT
 FROM shares
 WHERE m * 60000 >= $start AND m * 60000 < $end
 GROUP BY minute_ms, {keys}
@@ -93,7 +102,7 @@ def usage_minutes(data_dir: Path, window: Window, *, horizon: timedelta = timede
     """
     last = window.end + MAX_DURATION + horizon  # a request of the window may finish an hour after it
     sql = _MINUTES_SQL.format(
-        read="{read}", columns=", ".join(_RAW_COLUMNS), first_of_each=_FIRST_OF_EACH, keys=", ".join(MINUTE_KEYS)
+        read="{read}", columns=_selected(_RAW_COLUMNS), first_of_each=_FIRST_OF_EACH, keys=", ".join(MINUTE_KEYS)
     )  # fmt: skip
     parameters = {"start": epoch_ms(window.start), "end": epoch_ms(window.end)}
     rows = query_archive(data_dir, "usage", sql, parameters, (window.start - horizon).date(), last.date())
@@ -117,8 +126,13 @@ def contains_ids(data_dir: Path, ids: Collection[str], since: date | None = None
 def ids_since(data_dir: Path, since: date) -> Iterator[tuple[str | int, ...]]:
     """Warm-up rows of the requests that finished on or after ``since`` (UTC): ``core.usage.LINE_COLUMNS`` with ``counted`` = 0,
     one per request id; ``core.usage.encode_line`` makes a line of each."""
-    sql = f"SELECT {', '.join(LINE_COLUMNS[:-1])}, 0 FROM {{read}} {_FIRST_OF_EACH}"
+    sql = f"SELECT {_selected(LINE_COLUMNS[:-1])}, 0 FROM {{read}} {_FIRST_OF_EACH}"
     return query_archive(data_dir, "usage", sql, {}, since)
+
+
+def _selected(columns: Collection[str]) -> str:
+    later = {name: f"coalesce({name}, {value}) AS {name}" for name, value in _LATER_COLUMNS.items()}
+    return ", ".join(later.get(name, name) for name in columns)
 
 
 def query_archive(
@@ -137,22 +151,22 @@ def query_archive(
     files = files_of(data_dir, topic, first, last)
     with duckdb.connect() as connection:
         try:
-            cursor, rows = _begin(connection, sql, parameters, files)
+            cursor, rows = _begin(connection, topic, sql, parameters, files)
         except duckdb.IOException:
             listed = files_of(data_dir, topic, first, last)
             if listed == files:
                 raise
-            cursor, rows = _begin(connection, sql, parameters, listed)
+            cursor, rows = _begin(connection, topic, sql, parameters, listed)
         while rows:
             yield from rows
             rows = cursor.fetchmany(_FETCH_ROWS)
 
 
 def _begin(
-    connection: duckdb.DuckDBPyConnection, sql: str, parameters: Mapping[str, object], files: Collection[Path]
+    connection: duckdb.DuckDBPyConnection, topic: str, sql: str, parameters: Mapping[str, object], files: Collection[Path]
 ) -> tuple[duckdb.DuckDBPyConnection, list[tuple[Any, ...]]]:
     if not files:
         return connection, []
     quoted = ", ".join("'" + str(path).replace("'", "''") + "'" for path in files)
-    cursor = connection.execute(sql.replace("{read}", _READ.format(files=f"[{quoted}]")), dict(parameters))
+    cursor = connection.execute(sql.replace("{read}", _READ[topic].format(files=f"[{quoted}]")), dict(parameters))
     return cursor, cursor.fetchmany(_FETCH_ROWS)

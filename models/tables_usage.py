@@ -18,7 +18,7 @@ USAGE_KEYS: tuple[str, ...] = (
 USAGE_MEASURES: tuple[str, ...] = (
     "requests", "input_uncached", "input_cache_read", "input_cache_write_5m", "input_cache_write_1h",
     "output", "output_reasoning", "prefill_context", "kv_work_x2", "duration_ms",
-    "repeated_input",
+    "repeated_input", "operations", "end_unknown",
 )  # fmt: skip
 
 
@@ -57,6 +57,8 @@ class _UsageMeasures:
     kv_work_x2: Mapped[int] = _sum()
     duration_ms: Mapped[int] = _sum()
     repeated_input: Mapped[int] = _sum()
+    operations: Mapped[int] = _sum()
+    end_unknown: Mapped[int] = _sum()
 
 
 class UsageMinuteRow(_UsageKeys, _UsageMeasures, Base):

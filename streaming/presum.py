@@ -21,6 +21,11 @@ _TYPES = {"STRING": "VARCHAR", "BIGINT": "BIGINT"}
 _UNKNOWN = {"length_input": "-1", "length_output": "-1"}
 _ABSENT = {"STRING": "''", "BIGINT": "0"}
 """What a column holds that a file of another version does not have; a length is then unknown, not zero."""
+_DERIVED = {
+    "operations": "CASE WHEN status = 'error' THEN 0 ELSE requests END",
+    "end_unknown": "CASE WHEN status = 'error' THEN requests ELSE 0 END",
+}
+"""The same of columns that follow from others: version 0.1.0 did not count operations."""
 
 
 def _summed(keys: Sequence[str], measures: Sequence[str]) -> str:
@@ -72,7 +77,9 @@ def _read(connection: duckdb.DuckDBPyConnection, file: DeltaFile, folder: Path) 
         path.write_bytes(file.read())
     known = {name for name, _ in DELTAS[file.kind]}
     shared = ", ".join(name for name, _ in file.columns if name in known)
-    found = connection.execute(f"INSERT INTO delta ({shared}) SELECT {shared} FROM {_csv(path, file.columns)}").fetchone()
+    derived = {} if file.kind != "usage" or "operations" in shared else _DERIVED
+    names, values = (", ".join([shared, *more]) for more in (derived, derived.values()))
+    found = connection.execute(f"INSERT INTO delta ({names}) SELECT {values} FROM {_csv(path, file.columns)}").fetchone()
     return int(found[0]) if found else 0
 
 

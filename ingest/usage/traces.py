@@ -52,7 +52,7 @@ class TraceRows:
             return self.strict(position, content, at, tokens_in, tokens_out, column)
         names, middle, tail = self._templates.get(column) or self._template(column)
         request_id, ms, shown = self.request_id(content), epoch_ms(at), stamp(at)
-        line = f"{request_id},{ms},{ms},{names},{tokens_in},0,0,0,{tokens_out},0,0,0,1"
+        line = f"{request_id},{ms},{ms},{names},{tokens_in},0,0,0,{tokens_out},0,0,0,1,1"
         head = f'{{"schema":"usage/1","request_id":"{request_id}","started_at":"{shown}","finished_at":"{shown}",'
         record = b"%b%b%d%b%d%b" % (head.encode(), middle, tokens_in, _ZEROS, tokens_out, tail)
         return Prepared(position, request_id, ms, ms, line, record)

@@ -15,7 +15,7 @@ import orjson
 from core.errors import BadRecord
 from core.texts import without_texts
 from core.tokens import MAX_TOKENS, TOKEN_FIELDS
-from core.usage import MAX_ID, MAX_NAME, SCHEMA, SERVICE_TIERS, STATUSES, USAGE_SOURCES
+from core.usage import MAX_ID, MAX_NAME, SCHEMA, SERVICE_TIERS, STATUSES, USAGE_SOURCES, operation_end
 from core.usage_codec import DEPLOYMENT_KEYS, EARLIEST, LATEST, TENANT_KEYS, decode_usage
 from ingest.usage.reading import Item, document, item_of, numbered_lines, opens_document
 from ingest.usage.rows import BadRow, ParsedRow, Prepared, SourceOptions, bad_row, prepare, unmapped_names
@@ -31,8 +31,8 @@ _CORE_KEYS = frozenset(
     }
 )  # fmt: skip
 _KEYS = _CORE_KEYS | {
-    "http_status", "finish_reason", "stream", "requested_model", "engine", "n", "attempt", "trace_id", "session_id", "queue_ms",
-    "raw",
+    "http_status", "finish_reason", "stream", "requested_model", "engine", "n", "attempt", "trace_id", "operation_id",
+    "ends_operation", "session_id", "queue_ms", "raw",
 }  # fmt: skip
 _TIERS, _STATUSES, _SOURCES = frozenset(SERVICE_TIERS), frozenset(STATUSES), frozenset(USAGE_SOURCES) - {"missing"}
 _NO_TOKENS = dict.fromkeys(TOKEN_FIELDS, 0)
@@ -113,7 +113,9 @@ class UsageJson:
         }  # fmt: skip
         unmapped = _add_extras(item, full)
         repeated = ((get("n") or 1) - 1) * counts[2]
-        line = f"{request_id},{first_ms},{finished_ms},{names},{tier},{status},{source},0,{counts[0]},{duration_ms},{repeated},1"
+        end = operation_end(get("ends_operation"), status)
+        columns = f"{tier},{status},{source},0,{counts[0]},{duration_ms},{repeated},{end},1"
+        line = f"{request_id},{first_ms},{finished_ms},{names},{columns}"
         return Prepared(position, request_id, first_ms, finished_ms, line, orjson.dumps(full, option=orjson.OPT_UTC_Z), unmapped)
 
     def _identity(self, deployment: Any, tenant: Any) -> tuple[str, dict[str, str], dict[str, str]] | None:
@@ -140,11 +142,14 @@ def _plain_name(name: str) -> bool:
     return name.isprintable() and '"' not in name and "\\" not in name and "," not in name
 
 
-_TEXTS = {"requested_model": MAX_NAME, "finish_reason": MAX_NAME, "engine": MAX_NAME, "trace_id": MAX_ID, "session_id": MAX_ID}
+_TEXTS = {
+    "requested_model": MAX_NAME, "finish_reason": MAX_NAME, "engine": MAX_NAME, "trace_id": MAX_ID,
+    "operation_id": MAX_ID, "session_id": MAX_ID,
+}  # fmt: skip
 _NUMBERS = {"http_status": (0, 999), "n": (1, 1024), "attempt": (1, 1000), "queue_ms": (0, 86_400_000)}
 _EXTRAS = (
     ("requested_model", ""), ("engine", ""), ("http_status", None), ("finish_reason", ""), ("stream", None), ("n", 1),
-    ("attempt", 1), ("trace_id", ""), ("session_id", ""), ("queue_ms", None),
+    ("attempt", 1), ("trace_id", ""), ("operation_id", ""), ("session_id", ""), ("ends_operation", None), ("queue_ms", None),
 )  # fmt: skip
 
 
@@ -156,7 +161,7 @@ def _plain_extras(item: dict[str, Any]) -> bool:
         elif name in _NUMBERS:
             plain = type(value) is int and _NUMBERS[name][0] <= value <= _NUMBERS[name][1]
         else:
-            plain = type(value) is (bool if name == "stream" else dict)
+            plain = type(value) is (bool if name in ("stream", "ends_operation") else dict)
         if not plain and value is not None:
             return False
     return True

@@ -22,7 +22,7 @@ import orjson
 from core.errors import BadRecord
 from core.texts import without_texts
 from core.tokens import TOKEN_FIELDS
-from core.usage import MAX_ID, SCHEMA, UsageRecord, encode_line, line_fields
+from core.usage import MAX_ID, SCHEMA, UsageRecord, encode_line, line_fields, operation_end
 from core.usage_codec import decode_usage, usage_object
 from core.windows import epoch_ms
 from ingest.usage.rows import Prepared, unmapped_names
@@ -39,7 +39,7 @@ _MAIN = {
     "finished_at": _INSTANT,
 }  # fmt: skip
 _LATER = {
-    "trace_id": _LABEL, "session_id": _LABEL, "queue_ms": r"(null|0|[1-9]\d{0,6})",
+    "trace_id": _LABEL, "operation_id": _LABEL, "session_id": _LABEL, "queue_ms": r"(null|0|[1-9]\d{0,6})",
     "raw": r"(\{[^{}\\]*+(?:\{[^{}\\]*+\}[^{}\\]*+)*+\})",
 }  # fmt: skip
 _OWN = _MAIN | _LATER
@@ -49,7 +49,7 @@ _BEFORE = (
     "usage_source", "status", "service_tier", "requested_model", "engine", "policy", "http_status", "finish_reason", "stream",
     "n", "attempt",
 )  # fmt: skip
-_AFTER = ("tools", "provider")
+_AFTER = ("ends_operation", "tools", "provider")
 """Fields that repeat: before and after trace and session in the canonical record."""
 _REPEATED = frozenset({*_BEFORE, *_AFTER})
 _VALUE = r'(?:"[^"\\]*+"|\{[^{}\\]*+\}|\[[^][{}\\]*+\]|[\w.+-]++)'
@@ -88,6 +88,7 @@ class _Repeated(NamedTuple):
     before: str
     after: str
     n: int
+    end: int
 
 
 class UsageShapes:
@@ -149,7 +150,7 @@ class UsageLines:
         key = group(*pattern.identity)
         names, identity = shapes.identities.get(key) or _kept(shapes.identities, key, _identity(key))
         key = group(*pattern.repeated)
-        columns, before, after, n = shapes.repeated.get(key) or _kept(shapes.repeated, key, _repeated(key))
+        columns, before, after, n, end = shapes.repeated.get(key) or _kept(shapes.repeated, key, _repeated(key))
         started, started_ms = self._instant(started)
         finished, finished_ms = self._instant(finished)
         first_ms, stamps = finished_ms, f'{started}Z"'
@@ -167,7 +168,7 @@ class UsageLines:
         repeated_input = (n - 1) * (int(u) + int(r) + int(w5) + int(w1)) if n > 1 else 0
         line = (
             f"{request_id},{first_ms},{finished_ms},{names},{columns},0,{u},{r},{w5},{w1},{out},{reasoning},"
-            f"{took_ms},{repeated_input},1"
+            f"{took_ms},{repeated_input},{end},1"
         )
         record = (
             f'{{"schema":"{SCHEMA}","request_id":"{request_id}","started_at":"{stamps},"finished_at":"{finished}Z",{identity},'
@@ -201,7 +202,8 @@ def _identity(texts: str | tuple[str, ...]) -> tuple[str, str]:
 
 def _repeated(texts: str | tuple[str, ...]) -> _Repeated:
     record = _checked(texts, _REPEATED)
-    return _Repeated(encode_line(line_fields(record)[11:14]), _members(record, _BEFORE), _members(record, _AFTER), record.n)
+    end = operation_end(record.ends_operation, record.status)
+    return _Repeated(encode_line(line_fields(record)[11:14]), _members(record, _BEFORE), _members(record, _AFTER), record.n, end)
 
 
 def _checked(texts: str | tuple[str, ...], keys: frozenset[str]) -> UsageRecord:
@@ -219,11 +221,11 @@ def _members(record: UsageRecord, names: Iterable[str]) -> str:
 
 
 def _later(
-    after: str, trace_id: str | None, session_id: str | None, queue_ms: str | None, raw: str
+    after: str, trace_id: str | None, operation_id: str | None, session_id: str | None, queue_ms: str | None, raw: str
 ) -> tuple[str, tuple[str, ...]]:
     """The end of the record from its trace on, and the unmapped names of its ``raw``."""
     text = ""
-    for name, label in (("trace_id", trace_id), ("session_id", session_id)):
+    for name, label in (("trace_id", trace_id), ("operation_id", operation_id), ("session_id", session_id)):
         if label:
             if not label.isprintable():
                 raise ValueError(name)

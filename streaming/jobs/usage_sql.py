@@ -46,9 +46,17 @@ def _whole() -> str:
 SELECT m2 * 60000 AS minute_ms, {_names(USAGE_KEYS)}, CAST(1 AS BIGINT) AS requests, {_names(_PASSED)},
   `output`, output_reasoning, input_uncached * total_in AS prefill_context,
   `output` * (2 * total_in + `output`) AS kv_work_x2, duration_ms, repeated_input,
+  {_operations("TRUE")},
   CASE WHEN has_lengths THEN total_in ELSE -1 END AS length_input,
   CASE WHEN has_lengths THEN `output` ELSE -1 END AS length_output
 FROM usage_once WHERE m1 = m2"""
+
+
+def _operations(is_last: str) -> str:
+    return ", ".join(
+        f"CASE WHEN {is_last} AND ends_operation = {end} THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END AS {name}"
+        for name, end in (("operations", 1), ("end_unknown", -1))
+    )
 
 
 def _spread() -> str:
@@ -73,6 +81,7 @@ SELECT m * 60000 AS minute_ms, {_names(USAGE_KEYS)}, CASE WHEN m = m2 THEN 1 ELS
   CASE WHEN m = m1 THEN input_uncached * total_in ELSE 0 END AS prefill_context,
   o2 * (2 * total_in + o2) - o1 * (2 * total_in + o1) AS kv_work_x2, CASE WHEN m = m2 THEN duration_ms ELSE 0 END AS duration_ms,
   CASE WHEN m = m1 THEN repeated_input ELSE 0 END AS repeated_input,
+  {_operations("m = m2")},
   CASE WHEN m = m2 AND has_lengths THEN total_in ELSE -1 END AS length_input,
   CASE WHEN m = m2 AND has_lengths THEN `output` ELSE -1 END AS length_output
 FROM usage_spread"""

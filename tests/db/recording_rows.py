@@ -56,12 +56,17 @@ def _add(sums: dict[tuple[Any, ...], dict[str, int]], line: dict[str, str]) -> N
     tokens = TokenCounts(*(int(line[name]) for name in names))
     identity = [int(line[key]) if key == "workload_class" else line[key] for key in USAGE_KEYS]
     for part in slices(
-        int(line["first_ms"]), int(line["finished_ms"]), tokens, int(line["duration_ms"]), int(line["repeated_input"])
+        int(line["first_ms"]),
+        int(line["finished_ms"]),
+        tokens,
+        int(line["duration_ms"]),
+        int(line["repeated_input"]),
+        int(line["ends_operation"]),
     ):
         row = sums[(part.minute_ms, *identity)]
         for name in names:
             row[name] += getattr(part.tokens, name)
-        for name in ("requests", "prefill_context", "kv_work_x2", "duration_ms", "repeated_input"):
+        for name in ("requests", "prefill_context", "kv_work_x2", "duration_ms", "repeated_input", "operations", "end_unknown"):
             row[name] += getattr(part, name)
 
 

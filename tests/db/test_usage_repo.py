@@ -40,6 +40,8 @@ def line(minute: datetime, requests: int = 1, **changes: Any) -> dict[str, Any]:
         "kv_work_x2": 0,
         "duration_ms": 0,
         "repeated_input": 0,
+        "operations": 0,
+        "end_unknown": 0,
         "requests": requests,
     }
     return {"minute": minute, "workload_class": 0, **KEYS, **counts, **changes}
@@ -55,7 +57,7 @@ def load(connection: Connection, rows: list[dict[str, Any]]) -> None:
 
 
 def _rolled(rows: list[dict[str, Any]], name: str, step: int) -> Iterable[dict[str, Any]]:
-    measures = ("requests", *TOKENS, "prefill_context", "kv_work_x2", "duration_ms", "repeated_input")
+    measures = ("requests", *TOKENS, "prefill_context", "kv_work_x2", "duration_ms", "repeated_input", "operations", "end_unknown")
     sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * len(measures))
     keys = [key for key in rows[0] if key not in measures and key != "minute"]
     for row in rows:

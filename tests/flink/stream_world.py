@@ -55,7 +55,8 @@ def random_lines(seed: int, count: int, *, scenario: str) -> list[UsageLine]:
                 rnd.choice(["组织", "Nord, équipe"]), rnd.choice([" team", "NULL", "#1"]), "",
                 f"user{i % 5}", "key ", rnd.choice(["P0", "P1"]),
                 rnd.choice(["ok", "error", "aborted"]), source, 0, *((0,) * 6 if source == "missing" else tokens), duration,
-                0 if source == "missing" else rnd.choice([0, sum(tokens[:4])]), 1,
+                0 if source == "missing" else rnd.choice([0, sum(tokens[:4])]),
+                rnd.choice([-1, 0, 1]), 1,
             )
         )  # fmt: skip
     return lines
@@ -91,7 +92,12 @@ def expected_minutes(lines: Iterable[UsageLine]) -> dict[tuple[Any, ...], tuple[
         row = dict(zip(LINE_COLUMNS, line, strict=True))
         tokens = _tokens(row)
         for part in slices(
-            int(row["first_ms"]), int(row["finished_ms"]), tokens, int(row["duration_ms"]), int(row["repeated_input"])
+            int(row["first_ms"]),
+            int(row["finished_ms"]),
+            tokens,
+            int(row["duration_ms"]),
+            int(row["repeated_input"]),
+            int(row["ends_operation"]),
         ):
             key = (part.minute_ms, *(row[name] for name in USAGE_KEYS))
             for name in USAGE_MEASURES:

@@ -23,7 +23,7 @@ def spool(folder: Path, *, age_s: float = NEVER_S, **settings: int) -> SpoolLog:
 
 
 def usage_line(request_id: str, finished_ms: int = 60_000, *, counted: int = 1, model: str = "m") -> str:
-    return f"{request_id},{finished_ms},{finished_ms},c,n,{model},o,t,p,u,k,P1,ok,exact,0,10,0,0,0,5,1,0,0,{counted}"
+    return f"{request_id},{finished_ms},{finished_ms},c,n,{model},o,t,p,u,k,P1,ok,exact,0,10,0,0,0,5,1,0,0,1,{counted}"
 
 
 def usage_batch(*request_ids: str, finished_ms: int = 60_000) -> LogBatch:

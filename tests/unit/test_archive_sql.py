@@ -52,7 +52,8 @@ def records(draw: st.DrawFn) -> UsageRecord:
         deployment=Deployment("c", "n", name),
         tenant=TenantPath("o", draw(st.sampled_from(["", "t1"])), "p", "u", "k"),
         tokens=TokenCounts(draw(COUNT), draw(COUNT), draw(COUNT), draw(COUNT), output, reasoning),
-        status=draw(st.sampled_from(["ok", "aborted"])),
+        status=draw(st.sampled_from(["ok", "aborted", "error"])),
+        ends_operation=draw(st.sampled_from([None, True, False])),
     )
 
 
@@ -64,14 +65,14 @@ def by_core(found: list[UsageRecord], window: Window) -> Minutes:
         firsts.setdefault(one.request_id, one)
     for one in firsts.values():
         fields = line_fields(one)
-        for cut in slices(int(fields[1]), int(fields[2]), one.tokens, int(fields[21]), int(fields[22])):
+        for cut in slices(int(fields[1]), int(fields[2]), one.tokens, *map(int, fields[21:24])):
             if not epoch_ms(window.start) <= cut.minute_ms < epoch_ms(window.end):
                 continue
             t = cut.tokens
             more = (
                 cut.requests, t.input_uncached, t.input_cache_read, t.input_cache_write_5m, t.input_cache_write_1h,
                 t.output, t.output_reasoning, cut.prefill_context, cut.kv_work_x2, cut.duration_ms,
-                cut.repeated_input,
+                cut.repeated_input, cut.operations, cut.end_unknown,
             )  # fmt: skip
             row = sums[cut.minute_ms, tuple(fields[3:15])]
             row[:] = [a + b for a, b in zip(row, more, strict=True)]
