@@ -72,8 +72,8 @@ class PageSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoundTarget:
-    """One engine's metrics address and the capacity behind it. Empty, 0 or None: not known; ``unknown`` says why the GPUs are not.
-    ``since``: when its GPUs were taken, where the source tells."""
+    """One engine's metrics address and the capacity behind it. Empty, 0 or None: not known; ``unknown`` says why the GPUs are
+    not. ``since``: when its GPUs were taken, where the source tells."""
 
     url: str
     gpu: str = ""
@@ -90,7 +90,7 @@ class TargetSource(Protocol):
     """Where engines are found: settings, files, DNS, Prometheus, Kubernetes."""
 
     def targets(self) -> Sequence[FoundTarget]:
-        """Every target there is now. Raises Unavailable, Refused or BadInput when that cannot be told; what was known then stays."""
+        """Every target there is now. Raises Unavailable, Refused or BadInput when that cannot be told; what was known stays."""
         ...
 
 

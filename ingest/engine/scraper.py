@@ -88,6 +88,10 @@ class LivePages:
             timeout=settings.timeout_s,
         )
 
+    def follow(self, targets: Sequence[Target]) -> None:
+        """Ask these from the next walk on; one address is asked once. Raises BadInput for a wrong one."""
+        self.targets = {target.name: target for target in reversed(targets)}
+
     def pages(self) -> Iterator[Page]:
         self.faults = []
         for found in self._pool.map(self._one, self.targets.items()):
@@ -144,10 +148,12 @@ def run_scraper(
     ensure_partitions: Callable[[Iterable[datetime]], None],
     settings: ScrapeSettings | None = None,
     on_round: Callable[[int, int], None] | None = None,
+    find: Callable[[], Sequence[Target]] | None = None,
 ) -> None:
     """Scrape until ``stop`` is set. Round k is due at start + k x interval; a round come too late is left out, not caught up.
 
-    ``on_round`` gets (samples, faults) of each round. A log that refuses (disk full) costs the round, not the process.
+    ``on_round`` gets (samples, faults) of each round. ``find`` tells before each round which targets there are now, in the
+    place of ``targets``. A log that refuses (disk full) costs the round, not the process.
     """
     chosen = replace(settings or ScrapeSettings(), interval_s=interval_s)
     source = LivePages(targets, replace(chosen, timeout_s=min(chosen.timeout_s, interval_s)), now)
@@ -155,6 +161,8 @@ def run_scraper(
     watched_since, started = now(), time.monotonic()
     try:
         while not stop.is_set():
+            if find is not None:
+                source.follow(find())
             samples, faults = _round(source, ingest, watched_since, interval_s)
             if on_round is not None:
                 on_round(samples, faults)
