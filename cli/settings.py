@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from cli.settings_sources import DiscoverySetting, PrometheusSetting
 from core.errors import BadInput
 from core.windows import zone as require_zone
 
@@ -50,6 +51,8 @@ class Settings(BaseSettings):
 
     targets: tuple[TargetSetting, ...] = ()
     scrape_interval_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    prometheus: tuple[PrometheusSetting, ...] = ()
+    discovery: tuple[DiscoverySetting, ...] = ()
 
     litellm_url: str = ""
     litellm_key: SecretStr | None = None

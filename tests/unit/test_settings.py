@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.settings import Settings, TargetSetting, load
+from cli.settings_sources import DiscoverySetting, PrometheusSetting
 from core.errors import BadInput
 
 EXAMPLE = (Path(__file__).parents[2] / "tokenfuse.example.toml").read_text()
@@ -24,9 +25,17 @@ def test_the_example_names_every_setting(name: str) -> None:
     assert re.search(rf"^#? ?{name} = ", EXAMPLE, re.MULTILINE), f"{name} is not in tokenfuse.example.toml"
 
 
-@pytest.mark.parametrize("name", TargetSetting.model_fields)
-def test_the_example_names_every_field_of_a_target(name: str) -> None:
-    assert re.search(rf"^# {name} = ", EXAMPLE, re.MULTILINE)
+@pytest.mark.parametrize(
+    ("block", "name"),
+    [
+        (block, name)
+        for block, model in (("targets", TargetSetting), ("prometheus", PrometheusSetting), ("discovery", DiscoverySetting))
+        for name in model.model_fields
+    ],
+)
+def test_the_example_names_every_field_of_a_block(block: str, name: str) -> None:
+    shown = EXAMPLE.split(f"# [[{block}]]")[1].split("\n# ---")[0]
+    assert re.search(rf"^# {name} = ", shown, re.MULTILINE)
 
 
 def test_the_example_shows_the_defaults() -> None:
@@ -53,6 +62,9 @@ def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.
         ("colour = 1", "colour"),
         ('guard_on_expiry = "maybe"', "guard_on_expiry"),
         ("[[targets]]\nurl = 1", "targets.0.url"),
+        ('[[prometheus]]\nname = "a b"\nurl = "http://p"', "prometheus.0.name"),
+        ('[[prometheus]]\nname = "a"\nurl = "http://p"\nsince = "long"', "prometheus.0.since"),
+        ('[[discovery]]\nname = "a"\nkind = "consul"', "discovery.0.kind"),
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path: Path, text: str, field: str) -> None:
