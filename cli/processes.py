@@ -16,13 +16,10 @@ from cli.wiring import (
     database_url,
     event_log,
     guard_keys_file,
-    scrape_target,
     stream_settings,
     utc_now,
 )
-from models.database import open_engine, start_embedded, transaction
-from models.outbox_repo import beat
-from models.partitions import PartitionKeeper
+from models.database import open_engine, start_embedded
 
 log = logging.getLogger("tokenfuse")
 
@@ -93,27 +90,9 @@ def run_control(settings: Settings) -> int:
 
 
 def run_scrape(settings: Settings) -> int:
-    from ingest.engine.scraper import run_scraper
+    from cli.scraping import run_scrape as scrape
 
-    engine = open_engine(database_url(settings))
-    targets = [scrape_target(target) for target in settings.targets]
-
-    def beat_after(samples: int, faults: int) -> None:
-        with transaction(engine) as connection:
-            beat(connection, "scrape", utc_now(), {"samples": samples, "faults": faults})
-
-    with event_log(settings) as spool:
-        run_scraper(
-            targets,
-            spool,
-            settings.scrape_interval_s,
-            stop_on_signal(),
-            utc_now,
-            ensure_partitions=PartitionKeeper(engine),
-            on_round=beat_after,
-        )
-    engine.dispose()
-    return 0
+    return scrape(settings, stop_on_signal())
 
 
 def run_postgres(settings: Settings) -> int:
