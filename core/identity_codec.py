@@ -110,10 +110,13 @@ def _condition_of(text: str, place: str) -> Condition:
     return Condition(name, SIGNS[sign], value)
 
 
-def record_facts(record: Mapping[str, Any]) -> Facts:
-    """The facts of a full record (``usage/1`` as JSON values), as its source said them, whatever rules made of them."""
+def record_facts(record: Mapping[str, Any], *, is_new: bool = False) -> Facts:
+    """The facts of a full record (``usage/1`` as JSON values), as its source said them, whatever rules made of them.
+
+    ``is_new``: the record comes from a source, which cannot say what rules already did.
+    """
     identity = identity_of(record)
-    said = identity.get("said")
+    said = None if is_new else identity.get("said")
     place = record.get("tenant") or {}
     tier = record.get("service_tier") or "P1"
     if isinstance(said, dict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Literal, NamedTuple
@@ -15,6 +15,7 @@ from core.errors import BadRecord
 from core.ports import EventLog, LogBatch
 from core.usage import UsageRecord
 from core.windows import epoch_ms, from_epoch_ms
+from ingest.usage.identity_map import IdentityMapper
 from ingest.usage.rows import BadRow, ParsedRow, Prepared, ReadRow, prepare
 
 AHEAD = timedelta(minutes=5)
@@ -72,17 +73,26 @@ class UsageIngest:
         archive_has: Callable[[Collection[str]], set[str]],
         horizon: timedelta = DEDUPE_HORIZON,
         recent_ids: RecentIds | None = None,
+        identity: IdentityMapper | None = None,
     ) -> None:
         self._log, self._now, self._horizon = log, now, horizon
         self._ensure, self._archive_has = ensure_partitions, archive_has
         self._recent = RecentIds() if recent_ids is None else recent_ids
+        self._identity = identity
         self._days: set[int] = set()
         self.unmapped: Counter[str] = Counter()
         """How often a source field nobody explains was seen, by name."""
 
-    def accept(self, rows: Iterable[ParsedRow | UsageRecord], *, source: str = "api") -> list[Verdict]:
-        """One verdict per row, in order. Raises DiskFull (retryable): then nothing was accepted, send it again."""
-        parsed = [prepare(row) if isinstance(row, UsageRecord) else row for row in rows]
+    def accept(
+        self, rows: Iterable[ParsedRow | UsageRecord], *, source: str = "api", within: tuple[str, ...] = ()
+    ) -> list[Verdict]:
+        """One verdict per row, in order. Raises DiskFull (retryable): then nothing was accepted, send it again.
+
+        Identity rules are applied first; ``within`` is the tenant path a caller is bound to, beyond which no rule may lead.
+        """
+        parsed: Sequence[ParsedRow] = [prepare(row) if isinstance(row, UsageRecord) else row for row in rows]
+        if self._identity is not None:
+            parsed = self._identity.apply(parsed, within)
         batch = _Batch(self._now(), self._horizon, self._recent.among([row.request_id for row in parsed]))
         for row in parsed:
             batch.judge(row)
