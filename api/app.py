@@ -21,6 +21,7 @@ from api.guard_keys import KeyRing
 from api.intake import build_ingest
 from api.metrics import Remembered
 from api.metrics_view import business_metrics
+from api.otlp_intake import OtlpIntake, Pools
 from api.policy_watch import PolicyWatch
 from api.routes import ROUTERS
 from api.schemas.errors import error_responses
@@ -86,6 +87,7 @@ def _parts(settings: ApiSettings, engine: Engine, log: EventLog, now: Callable[[
     telemetry = Telemetry()
     telemetry.registry.register(Remembered(read_metrics, settings.metrics_cache_s, time.monotonic))
     limit = settings.failed_auth_per_minute
+    ingest = build_ingest(settings, engine, log, now)
     return Parts(
         settings=settings,
         engine=engine,
@@ -95,7 +97,8 @@ def _parts(settings: ApiSettings, engine: Engine, log: EventLog, now: Callable[[
         watch=PolicyWatch(engine),
         keys=KeyRing(settings.guard_keys, settings.guard_keys_file),
         telemetry=telemetry,
-        ingest=build_ingest(settings, engine, log, now),
+        ingest=ingest,
+        otlp=OtlpIntake(settings, log, ingest, Pools(engine, now), now),
         standings=standings,
         ingest_slots=threading.BoundedSemaphore(settings.max_ingest_in_flight),
     )

@@ -26,12 +26,17 @@ class Raw:
 
 
 async def receive(request: Request, max_mb: int) -> Raw:
-    """The whole body, refused as soon as it passes ``max_mb`` (TooLarge)."""
+    """The whole body of usage records, refused as soon as it passes ``max_mb`` (TooLarge)."""
     media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media_type not in JSON_TYPES | NDJSON_TYPES | SNIFFED_TYPES:
         raise UnsupportedMedia(
             "usage is taken as JSON", field="content-type", value=media_type, hint="send application/json or application/x-ndjson"
         )
+    return await receive_any(request, max_mb, media_type)
+
+
+async def receive_any(request: Request, max_mb: int, media_type: str) -> Raw:
+    """The whole body, whatever it holds, refused as soon as it passes ``max_mb`` (TooLarge)."""
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > max_mb * MB:
         raise _too_large(max_mb)
@@ -54,14 +59,20 @@ def _too_large(max_mb: int) -> TooLarge:
 
 def unpack(raw: Raw, max_mb: int) -> bytes:
     """The body's text, at most ``max_mb`` of it (TooLarge). An empty or torn body is BadInput."""
+    text = unpack_any(raw, max_mb)
+    if not text or text.isspace():
+        raise BadInput("the body is empty", field="body", hint="send a JSON array or one JSON object a line")
+    return text
+
+
+def unpack_any(raw: Raw, max_mb: int) -> bytes:
+    """The body's bytes, which may be none, at most ``max_mb`` of them (TooLarge). A torn body is BadInput."""
     packed = raw.encoding in {"gzip", "x-gzip"} or raw.data[:2] == b"\x1f\x8b"
     if raw.encoding not in {"", "identity", "gzip", "x-gzip"}:
         raise UnsupportedMedia("unknown packing", field="content-encoding", value=raw.encoding, hint="use gzip or none")
     text = _gunzip(raw.data, max_mb * MB) if packed else raw.data
     if len(text) > max_mb * MB:
         raise _too_large(max_mb)
-    if not text or text.isspace():
-        raise BadInput("the body is empty", field="body", hint="send a JSON array or one JSON object a line")
     return text
 
 

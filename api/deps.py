@@ -21,6 +21,7 @@ from api.auth import Authenticator
 from api.budget_view import Standings
 from api.errors import Forbidden, TooLarge, TooMany
 from api.guard_keys import KeyRing
+from api.otlp_intake import OtlpIntake
 from api.policy_watch import PolicyWatch
 from api.schemas.errors import COMMON, error_responses
 from api.settings import ApiSettings
@@ -52,6 +53,7 @@ class Parts:
     keys: KeyRing
     telemetry: Telemetry
     ingest: UsageIngest
+    otlp: OtlpIntake
     standings: Standings
     ingest_slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(8))
 

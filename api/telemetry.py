@@ -23,6 +23,10 @@ class Telemetry:
         self.ingest_records = Counter(
             "tokenfuse_ingest_records", "Usage records received, by verdict.", ["verdict"], registry=self.registry
         )
+        self.otlp_items = Counter(
+            "tokenfuse_otlp_items", "Spans, log records and points received, by what became of them.", ["signal", "outcome"],
+            registry=self.registry,
+        )  # fmt: skip
         self.sign_in_failures = Counter("tokenfuse_sign_in_failures", "Requests without a valid token.", registry=self.registry)
         self.latency = Histogram(
             "tokenfuse_http_request_duration_seconds",

@@ -2,13 +2,15 @@
 
 from fastapi import APIRouter
 
-from api.routes import breakers, budgets, health, ingest, ledger, overview, policy, self_description, trail, usage
+from api.routes import breakers, budgets, fleet, health, ingest, ledger, otlp, overview, policy, self_description, trail, usage
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.routes,
     ingest.routes,
+    otlp.routes,
     overview.routes,
     usage.routes,
+    fleet.routes,
     ledger.routes,
     budgets.reads,
     budgets.writes,

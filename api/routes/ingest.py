@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from io import BytesIO
 
 import orjson
@@ -12,6 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from api.body import Raw, receive, unpack
 from api.deps import CallerDep, Parts, PartsDep, router
 from api.errors import TooLarge
+from api.own_rows import own_only
 from api.schemas.errors import error_responses
 from api.schemas.usage_in import (
     EXAMPLE,
@@ -22,11 +23,10 @@ from api.schemas.usage_in import (
     ingest_body,
 )
 from api.tenancy import own_scope
-from core.errors import BadInput, BadRecord
-from core.scopes import Scope
+from core.errors import BadInput
 from core.usage import Deployment, TenantPath
 from ingest.usage.registry import ADAPTERS
-from ingest.usage.rows import BadRow, ParsedRow, Prepared, SourceOptions, UsageAdapter
+from ingest.usage.rows import BadRow, ParsedRow, SourceOptions, UsageAdapter
 from ingest.usage.service import Verdict
 from models.access_repo import Principal
 
@@ -72,7 +72,7 @@ def _accept(parts: Parts, caller: Principal, raw: Raw, adapter: UsageAdapter, op
     text = unpack(raw, parts.settings.max_unpacked_mb)
     rows = _parsed(adapter.rows(BytesIO(text), options), parts.settings.max_records)
     own = own_scope(caller)
-    verdicts = parts.ingest.accept(rows if own is None else _own_only(rows, own), source=f"api:{caller.name}")
+    verdicts = parts.ingest.accept(rows if own is None else own_only(rows, own), source=f"api:{caller.name}")
     return _answer(parts, verdicts)
 
 
@@ -87,19 +87,6 @@ def _parsed(rows: Iterable[ParsedRow], most: int) -> list[ParsedRow]:
         assert isinstance(first, BadRow)
         raise BadInput(first.error.message, where=f"line {first.position}", field="body", hint="nothing of it was taken")
     return found
-
-
-def _own_only(rows: Iterable[ParsedRow], own: Scope) -> Iterator[ParsedRow]:
-    """A tenant's token reports for its own tenant; what it says of another is quarantined, not believed."""
-    for row in rows:
-        if isinstance(row, Prepared):
-            tenant = orjson.loads(row.record)["tenant"]
-            path = tuple(tenant[key] for key in ("org", "team", "project", "user"))
-            if path[: len(own.parts)] != own.parts:
-                error = BadRecord(f"this token reports for {own} only", field="tenant", value="/".join(path).rstrip("/"))
-                yield BadRow(row.position, error, {"request_id": row.request_id, "tenant": tenant}, row.request_id)
-                continue
-        yield row
 
 
 def _answer(parts: Parts, verdicts: list[Verdict]) -> bytes:

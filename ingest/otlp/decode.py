@@ -1,4 +1,4 @@
-"""OTLP protobuf bodies -> spans, log records, points. Each message is walked once, and only attributes the table names are read."""
+"""OTLP protobuf bodies -> spans, log records, points. Each message is walked once; only attributes the table names are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points of token metrics -> lines of topic ``counter``: what gateways and SDKs counted themselves. A cross-check, never money."""
+"""Points of token metrics -> lines of topic ``counter``: what gateways and SDKs counted. A cross-check, never money."""
 
 from __future__ import annotations
 

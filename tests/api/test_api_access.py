@@ -20,6 +20,7 @@ SCOPES = {"ingest", "read", "operate", "policy"}
 NEEDS = {
     "/v1/usage POST": "ingest",
     "/v1/usage/litellm POST": "ingest",
+    **{f"{base}/v1/{signal} POST": "ingest" for base in ("", "/otlp") for signal in ("traces", "metrics", "logs")},
     "/v1/policy GET": "policy",
     "/v1/guards/report POST": "policy",
 }
