@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from datetime import datetime
 
@@ -10,7 +11,9 @@ from sqlalchemy import Engine
 from api.settings import ApiSettings
 from core.ports import EventLog
 from eventlog.archive import contains_ids
+from ingest.usage.identity_map import IdentityMapper
 from ingest.usage.service import UsageIngest
+from models.identity_repo import StoredIdentity
 from models.partitions import PartitionKeeper
 
 
@@ -21,5 +24,6 @@ def build_ingest(settings: ApiSettings, engine: Engine, log: EventLog, now: Call
         return contains_ids(settings.data_dir, ids)
 
     return UsageIngest(
-        log, now=now, ensure_partitions=PartitionKeeper(engine), archive_has=archive_has, horizon=settings.dedupe_horizon
-    )
+        log, now=now, ensure_partitions=PartitionKeeper(engine), archive_has=archive_has, horizon=settings.dedupe_horizon,
+        identity=IdentityMapper(StoredIdentity(engine), time.monotonic),
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -21,8 +22,10 @@ from eventlog.archive import contains_ids
 from eventlog.spool import SpoolLog, SpoolSettings
 from ingest.engine.scraper import Target
 from ingest.prices.rate_card import default_rate_card
+from ingest.usage.identity_map import IdentityMapper
 from ingest.usage.service import UsageIngest
 from models.database import open_engine, start_embedded, transaction, upgrade
+from models.identity_repo import StoredIdentity
 from models.partitions import PartitionKeeper, ensure_months
 from models.rates_repo import add_rates, declare_service, read_rates
 from streaming.settings import StreamSettings
@@ -113,6 +116,7 @@ def usage_ingest(settings: Settings, engine: Engine, log: SpoolLog) -> UsageInge
         ensure_partitions=PartitionKeeper(engine),
         archive_has=archive_has,
         horizon=timedelta(days=settings.dedupe_horizon_days),
+        identity=IdentityMapper(StoredIdentity(engine), time.monotonic),
     )
 
 

@@ -19,6 +19,8 @@ from core.usage import Deployment, TenantPath
 
 IDENTITY = "identity"
 """Key of a record's ``raw``."""
+MAX_FACT_NAME = 48
+_SECRET = ("auth", "cookie", "credential", "password", "secret", "token", "api-key", "api_key", "apikey")
 SIGNS: Mapping[str, Operator] = {"=": "exact", "^=": "prefix", "~": "glob", "=~": "regex"}
 _SIGN_OF = {operator: sign for sign, operator in SIGNS.items()}
 _CONDITION = re.compile(r"(\S+) (=|\^=|~|=~) (.*)", re.DOTALL)
@@ -147,10 +149,11 @@ def identity_facts(
     headers: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What an adapter puts into ``raw.identity``: short labels only, empty ones left out; header names in small letters."""
+    """What an adapter puts into ``raw.identity``: short labels only, empty ones left out; header names in small letters. What
+    bears the name of a secret is left out too."""
     found: dict[str, Any] = {"key_alias": key_alias, "gateway": gateway, "tags": [tag for tag in tags if _label(tag)][:MAX_ITEMS]}
-    found |= {f"header.{name.lower()}": value for name, value in (headers or {}).items()}
-    found |= {f"metadata.{name}": value for name, value in (metadata or {}).items()}
+    found |= {f"header.{name.lower()}": value for name, value in (headers or {}).items() if _may_be_kept(name)}
+    found |= {f"metadata.{name}": value for name, value in (metadata or {}).items() if _may_be_kept(name)}
     return {name: value for name, value in found.items() if value and (isinstance(value, list) or _label(value))}
 
 
@@ -158,6 +161,10 @@ def said_of(facts: Facts, version: int) -> dict[str, Any]:
     """What a mapped record keeps of its source beside the facts it had."""
     said = {part: getattr(facts.said, part) for part in PATH_PARTS} | {"service_tier": facts.service_tier}
     return {"said": said, "rules": str(version)}
+
+
+def _may_be_kept(name: str) -> bool:
+    return _label(name) and len(name) <= MAX_FACT_NAME and not any(word in name.lower() for word in _SECRET)
 
 
 def _label(value: Any) -> bool:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, text, update
+from sqlalchemy import Connection, Engine, func, insert, select, text, update
 
 from core.identity import RuleSet, RuleVersion
 from core.identity_codec import decode_rules, digest_of, encode_rules
 from core.identity_state import Alias, IdentityState, Names, revision_of
+from models.database import transaction
 from models.tables_identity import IdentityAliasRow, IdentityRuleSetRow
 
 RULES_LOCK = 7360741
@@ -70,6 +71,17 @@ def newer_state(connection: Connection, held: str) -> IdentityState | None:
     if revision == held:
         return None
     return IdentityState(revision, tuple(rule_versions(connection)), key_names(connection))
+
+
+class StoredIdentity:
+    """Reads the state of a database: given the revision held, the newer state or None. Raises Unavailable when it is away."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __call__(self, held: str) -> IdentityState | None:
+        with transaction(self._engine) as connection:
+            return newer_state(connection, held)
 
 
 def key_names(connection: Connection) -> dict[str, Names]:

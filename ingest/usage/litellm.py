@@ -92,6 +92,9 @@ def call_of(payload: Any) -> Call:
         session_id=label(payload, "session_id", MAX_ID) or label(obj(metadata, "requester_metadata"), "session_id", MAX_ID),
         finish_reason=_finish_reason(payload.get("response")),
         tools=_tools(parameters.get("tools")),
+        key_alias=label(metadata, "user_api_key_alias"),
+        metadata=labels_of(metadata),
+        headers=obj(metadata, "requester_custom_headers"),
         policy=obj(payload, GUARD_SAYS) or None,
     )
 
@@ -167,6 +170,14 @@ def tenant_of(metadata: Object, tags: tuple[str, ...], *, end_user: str, key_id:
         user=end_user or label(metadata, "user_api_key_end_user_id") or label(metadata, "user_api_key_user_id"),
         key_id=key_id,
     )
+
+
+def labels_of(metadata: Object) -> dict[str, Any]:
+    """What the key's owner and the caller put on a call; the owner's word wins."""
+    found: dict[str, Any] = {}
+    for name in ("requester_metadata", "spend_logs_metadata", "user_api_key_auth_metadata"):
+        found |= obj(metadata, name)
+    return found
 
 
 def refused_by_guard(error: Object) -> bool:

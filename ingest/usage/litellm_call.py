@@ -15,7 +15,7 @@ Rules that are not obvious:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from hashlib import blake2b
@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from core.errors import BadRecord
+from core.identity_codec import IDENTITY, identity_facts
 from core.money import Money
 from core.texts import without_texts
 from core.tokens import TokenCounts
@@ -85,6 +86,10 @@ class Call:
     session_id: str
     finish_reason: str = ""
     tools: tuple[str, ...] = ()
+    key_alias: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    """Labels the caller or the key's owner put on the call, and the caller's own headers: facts for identity rules."""
     policy: Mapping[str, Any] | None = None
 
 
@@ -227,4 +232,7 @@ def _raw(call: Call) -> dict[str, Any]:
     kept = {name: value for name, value in said.items() if value}
     if call.cache_hit:
         kept["cache_hit"] = "true"
-    return without_texts(call.usage) | {"litellm": without_texts(kept)}
+    said = identity_facts(
+        key_alias=call.key_alias, gateway="litellm", tags=call.tags, headers=call.headers, metadata=call.metadata
+    )
+    return {IDENTITY: said} | without_texts(call.usage) | {"litellm": without_texts(kept)}

@@ -20,7 +20,7 @@ from psycopg.rows import dict_row
 from core.errors import BadInput, BadRecord, Unavailable
 from core.usage import MAX_ID
 from core.windows import require_utc
-from ingest.usage.litellm import cost, count, judged, label, names, obj, refused_by_guard, tenant_of, truth
+from ingest.usage.litellm import cost, count, judged, label, labels_of, names, obj, refused_by_guard, tenant_of, truth
 from ingest.usage.litellm_call import Call
 from ingest.usage.reading import Item, Numbered, items_of_lines, numbered_lines
 from ingest.usage.rows import BadRow, ParsedRow, SourceOptions, bad_row
@@ -165,6 +165,8 @@ def _call(item: Any) -> Call:
         n=1,
         trace_id="",
         session_id=label(item, "session_id", MAX_ID),
+        key_alias=label(metadata, "user_api_key_alias"),
+        metadata=labels_of(metadata),
     )
 
 
