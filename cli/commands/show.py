@@ -12,11 +12,14 @@ import click
 from cli.commands.budget import budget_rows
 from cli.options import Run, common, window_options
 from cli.output import print_json, print_rows
+from cli.show_words import coverage_words, efficiency_words, heat_map_grid
 from cli.wiring import database
 from core.errors import BadInput
 from core.windows import Window
 from models.coverage_repo import coverage_rows
 from models.database import transaction
+from models.efficiency_repo import efficiency_rows
+from models.heat_map_repo import heat_map
 from models.ledger_repo import unit_cost_rows
 from models.quality_repo import data_faults, quarantine_counts
 from models.usage_repo import usage_rows
@@ -82,9 +85,42 @@ def unit_cost(run: Run, by: str, basis: Any, given: tuple[str, ...], window: Win
 @common
 def coverage(run: Run, by: str, given: tuple[str, ...], window: Window) -> None:
     """Engine view against gateway view, and the named reasons for the difference."""
+    keys = _keys(by)
     with database(run.settings) as engine, transaction(engine) as connection:
-        rows = coverage_rows(connection, _keys(by), _minutes(window), _filters(given), zone_name=run.settings.zone)
-    print_rows(rows, as_json=run.as_json, empty="Neither engine nor gateway work in this time range.")
+        rows = coverage_rows(connection, keys, _minutes(window), _filters(given), zone_name=run.settings.zone)
+    shown = rows if run.as_json else [coverage_words(row, keys) for row in rows]
+    print_rows(shown, as_json=run.as_json, empty="Neither engine nor gateway work in this time range.")
+
+
+@show.command("heat-map")
+@click.option("--kind", type=click.Choice(["input", "output"]), default="input", show_default=True)
+@click.option("--axis", type=click.Choice(["hour_of_day", "hour", "day"]), default="hour_of_day", show_default=True)
+@_where
+@window_options(timedelta(days=7))
+@common
+def heat_map_command(run: Run, kind: str, axis: str, given: tuple[str, ...], window: Window) -> None:
+    """Requests by hour and length, and P90 / P50 of their lengths (from 4 on they are better served apart)."""
+    with database(run.settings) as engine, transaction(engine) as connection:
+        found = heat_map(connection, kind, axis, window, _filters(given), zone_name=run.settings.zone)
+    if run.as_json:
+        print_json(asdict(found))
+        return
+    print_rows(heat_map_grid(found), as_json=False, title=f"Requests by {kind} length", empty="No request in this time range.")
+    print_rows(found.lengths, as_json=False, title="Lengths in tokens", empty="")
+
+
+@show.command("efficiency")
+@click.option("--step", type=click.Choice(["minute", "hour", "day", "none"]), default="day", show_default=True)
+@_where
+@window_options(timedelta(days=7))
+@common
+def efficiency_command(run: Run, step: str, given: tuple[str, ...], window: Window) -> None:
+    """How well each deployment's engines are used: KV cache, batching, prefill, decode, memory, power."""
+    chosen = None if step == "none" else step
+    with database(run.settings) as engine, transaction(engine) as connection:
+        rows = efficiency_rows(connection, chosen, _minutes(window), _filters(given), zone_name=run.settings.zone)
+    shown = rows if run.as_json else [efficiency_words(row, chosen) for row in rows]
+    print_rows(shown, as_json=run.as_json, empty="No engine was watched in this time range.")
 
 
 @show.command()

@@ -81,7 +81,10 @@ def test_coverage_says_why(settled: Engine, api: Api, token: TokenMaker) -> None
     row = api.get("/v1/coverage", token("read"), **DAY).json()["rows"][0]
     assert (row["engine_prompt_tokens"], row["gateway_input_tokens"]) == (1650, 1500)
     assert row["coverage"] == pytest.approx((1500 + 107) / (1650 + 150), abs=1e-6)
-    assert {"aborted", "unattributed"} <= {reason["name"] for reason in row["reasons"]}
+    reasons = {reason["name"]: reason for reason in row["reasons"]}
+    assert reasons["unattributed"]["known"].startswith("not known")
+    assert sum(reason["tokens_in"] or 0 for reason in row["reasons"]) == row["difference_in"] == 150
+    assert sum(reason["tokens_out"] or 0 for reason in row["reasons"]) == row["difference_out"] == 43
 
 
 def test_the_overview_of_an_empty_platform_is_null_with_reasons_not_zero(api: Api, token: TokenMaker) -> None:

@@ -1,0 +1,61 @@
+"""Rows of ``tokenfuse show`` as people read them in a terminal; ``--json`` prints the rows themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from core.money import plain
+from models.heat_map_repo import HeatMap
+
+SHOWN = (
+    "engines", "kv_use", "kv_use_max", "hit_rate", "busy_share", "running_mean", "waiting_mean", "tokens_per_step",
+    "decode_ms_per_token", "preemptions", "memory_share", "power_w",
+)  # fmt: skip
+
+
+def coverage_words(row: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """One line a row: what differs, and each reason with its tokens in and out."""
+    share = None if row["coverage"] is None else f"{row['coverage'] * 100:.1f} %"
+    return {
+        **{key: row[key] for key in keys},
+        "engine_in": row["engine_prompt_tokens"],
+        "gateway_in": row["gateway_input_tokens"],
+        "engine_out": row["engine_generation_tokens"],
+        "gateway_out": row["gateway_output_tokens"],
+        "coverage": share,
+        "why_they_differ": "; ".join(_reason(reason) for reason in row["reasons"]) or "they agree",
+    }
+
+
+def _reason(reason: Mapping[str, Any]) -> str:
+    parts = [
+        f"{reason[field]:+,} {word}" for field, word in (("tokens_in", "in"), ("tokens_out", "out")) if reason[field]
+    ]  # fmt: skip
+    counts = [
+        f"{plain(Decimal(reason[field]))} {word}"
+        for field, word in (("requests", "requests"), ("count", "times"), ("seconds", "s"))
+        if reason.get(field)
+    ]
+    told = ", ".join([*parts, *counts])
+    return f"{reason['name'].replace('_', ' ')} {told}".strip()
+
+
+def heat_map_grid(found: HeatMap) -> list[dict[str, Any]]:
+    """A row per place on the axis, a column per length."""
+    labels = {cell["low_tokens"]: cell["label"] for cell in sorted(found.cells, key=lambda cell: cell["low_tokens"])}
+    places: dict[Any, dict[str, Any]] = {}
+    for cell in found.cells:
+        row = places.setdefault(cell["at"], {"at": _place(cell["at"]), **dict.fromkeys(labels.values(), 0)})
+        row[cell["label"]] = cell["requests"]
+    return list(places.values())
+
+
+def _place(at: Any) -> Any:
+    return f"{at:02d}:00" if isinstance(at, int) else at
+
+
+def efficiency_words(row: Mapping[str, Any], step: str | None) -> dict[str, Any]:
+    """The figures of one screen's width."""
+    return {**({step: row[step]} if step else {}), "deployment": row["deployment"], **{name: row[name] for name in SHOWN}}
