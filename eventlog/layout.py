@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from eventlog.line_columns import make_noted
+
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 """What lies in the data folder tells who spent what: only the user who runs Tokenfuse reads it."""
 FULL_TOPICS: tuple[str, ...] = ("usage", "engine")
@@ -93,6 +95,11 @@ def open_segments(folder: Path, topic: str, epoch: str) -> list[str]:
 
 def make_epoch(folder: Path, topic: str, epoch: str) -> None:
     """Create the epoch's folders durably; safe to call again and from several processes."""
+    place = epoch_folder(folder, topic, epoch)
+    if not place.is_dir():
+        make_folder(place.parent)
+        make_noted(place, topic)
+        fsync_folder(place.parent)
     make_folder(open_folder(folder, topic, epoch))
     if topic in FULL_TOPICS:
         make_folder(full_folder(folder, topic, epoch))

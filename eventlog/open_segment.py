@@ -18,9 +18,13 @@ from eventlog.layout import (
     open_folder,
     segment_name,
 )
+from eventlog.line_columns import takes_our_lines
 from eventlog.locks import exclusive, lock_shared
-from eventlog.manifest import current_epoch, is_sealed
+from eventlog.manifest import current_epoch, is_sealed, seal_epoch
 from eventlog.repair import discard, publish
+
+LEAVE_S = 5.0
+"""How long writers of another version may take to leave the epoch they share; a segment is open for well under a second."""
 
 
 @dataclass(slots=True)
@@ -112,7 +116,10 @@ class OpenSegment:
 
 
 def open_segment(folder: Path, topic: str, writer: str) -> OpenSegment:
-    """Start a segment in the newest epoch, under the next sequence number, holding the epoch's shared lock."""
+    """Start a segment in the newest epoch, under the next sequence number, holding the epoch's shared lock.
+
+    An epoch another version of the program writes other columns into is sealed first. Raises Unavailable when its writers stay.
+    """
     epoch, lock = _enter_epoch(folder, topic)
     try:
         name, handles = _create(folder, topic, epoch, writer)
@@ -127,6 +134,9 @@ def _enter_epoch(folder: Path, topic: str) -> tuple[str, int]:
     while True:
         epoch = current_epoch(folder, topic)
         make_epoch(folder, topic, epoch)  # a seal in another process may have made only a part of it yet
+        if not takes_our_lines(epoch_folder(folder, topic, epoch), topic):  # another version of the program began it
+            seal_epoch(folder, topic, timeout_s=LEAVE_S)
+            continue
         try:
             lock = lock_shared(epoch_folder(folder, topic, epoch) / ".lock")
         except FileNotFoundError:  # sealed, emptied and removed since its name was read

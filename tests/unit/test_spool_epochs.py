@@ -12,6 +12,7 @@ from spool_samples import ids, spool, until, usage_batch
 from core.errors import Unavailable
 from eventlog.archive import archive_segments
 from eventlog.layout import make_epoch
+from eventlog.line_columns import make_noted
 from eventlog.locks import exclusive
 from eventlog.manifest import current_epoch, epochs, is_sealed, remove_emptied_epochs, seal_epoch, segments
 
@@ -60,7 +61,7 @@ def test_a_writer_that_was_about_to_enter_a_sealed_epoch_takes_the_next(tmp_path
 
 def test_an_epoch_that_is_only_half_made_is_completed_by_the_writer_that_enters_it(tmp_path: Path) -> None:
     log = spool(tmp_path)
-    (tmp_path / "usage/000002").mkdir()
+    make_noted(tmp_path / "usage/000002", "usage")
     log.append("usage", usage_batch("r1"))
     log.close()
     assert [file.lines for file in segments(tmp_path, "usage", "000002")] == [1]
