@@ -175,3 +175,31 @@ def test_a_changed_plan_counts_nothing_twice(world: World) -> None:
     assert world.minutes() == expected_minutes([*first, *second, *third])
     assert world.lengths() == expected_lengths([*first, *second, *third])
     assert world.engine_minutes() == expected_engine(scrapes), "no interval is lost or counted twice"
+
+
+def test_a_job_that_would_leave_state_behind_at_an_epoch_roll_does_not_start(world: World) -> None:
+    """An epoch roll lets go of the old sources' state on purpose; of nothing else, or ids would be counted again."""
+    lines = random_lines(1, 300, scenario="lost")
+    world.append_usage(lines)
+    world.append_engine(samples("0", 30))
+    world.run_until_idle()
+    (world.data / "run/flink-refusal.txt").unlink(missing_ok=True)
+
+    spec = json.loads(max((world.data / "checkpoints").glob("*/job.json")).read_text())
+    newest = max((world.data / "checkpoints").glob("*/*/chk-*/_metadata"), key=lambda path: path.stat().st_mtime_ns)
+    spec["folders"] |= {"restore": f"file://{newest.parent}", "new_sources": True, "checkpoints": str(world.data / "other")}
+    spec["plan"]["inserts"] = [insert for insert in spec["plan"]["inserts"] if not insert.startswith("INSERT INTO progress")]
+    other = world.data / "other.json"
+    other.write_text(json.dumps(spec))
+    done = subprocess.run(
+        [sys.executable, "-m", "streaming.jobs.main", str(other)], cwd=ROOT, timeout=300, check=False, start_new_session=True
+    )
+    assert done.returncode == 1
+    told = (world.data / "run/flink-refusal.txt").read_text()
+    assert "holds state of operators" in told
+    assert str(newest.parent) in told
+    assert not (world.data / "other").exists(), "nothing was written"
+
+    world.append_usage(with_duplicates(lines, 6))
+    world.run_until_idle()
+    assert world.minutes() == expected_minutes(lines), "the checkpoint is as it was"
