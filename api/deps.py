@@ -119,7 +119,7 @@ class GuardedRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             await admit(request, self.required)
             _refuse_unknown_query(request, known)
-            if request.method == "POST" and not self.reads_own_body:
+            if request.method != "GET" and not self.reads_own_body:
                 request = await _with_small_body(request)
             return await handler(request)
 

@@ -42,6 +42,18 @@ class UnsupportedMedia(BadInput):
     code = "unsupported_media_type"
 
 
+class PreconditionFailed(Conflict):
+    """The thing was changed since the caller read it."""
+
+    code = "precondition_failed"
+
+
+class PreconditionRequired(TokenfuseError):
+    """A change must say on what state it was made."""
+
+    code = "precondition_required"
+
+
 class TooMany(Unavailable):
     """More at once, or more failures, than this process takes."""
 
@@ -55,6 +67,8 @@ STATUS: tuple[tuple[type[TokenfuseError], int], ...] = (
     (Unauthenticated, 401),
     (Forbidden, 403),
     (NotFound, 404),
+    (PreconditionFailed, 412),
+    (PreconditionRequired, 428),
     (Conflict, 409),
     (Refused, 422),
     (UnsplittableCost, 422),
@@ -106,7 +120,7 @@ def internal_response() -> Response:
 async def _on_tokenfuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, TokenfuseError)
     if isinstance(error, BadInput) and error.field and not error.where:
-        error.where = "body" if request.method == "POST" else "query"
+        error.where = "query" if request.method == "GET" else "body"
     if status_of(error) >= 500:
         LOG.warning("request failed: %s: %s", error.code, error)
     return tokenfuse_response(error)

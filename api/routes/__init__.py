@@ -2,7 +2,21 @@
 
 from fastapi import APIRouter
 
-from api.routes import breakers, budgets, fleet, health, ingest, ledger, otlp, overview, policy, self_description, trail, usage
+from api.routes import (
+    breakers,
+    budgets,
+    fleet,
+    health,
+    identity,
+    ingest,
+    ledger,
+    otlp,
+    overview,
+    policy,
+    self_description,
+    trail,
+    usage,
+)
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.routes,
@@ -16,6 +30,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     budgets.writes,
     breakers.reads,
     breakers.writes,
+    identity.reads,
+    identity.writes,
     trail.routes,
     policy.routes,
     self_description.routes,

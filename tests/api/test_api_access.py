@@ -21,9 +21,14 @@ NEEDS = {
     "/v1/usage POST": "ingest",
     "/v1/usage/litellm POST": "ingest",
     **{f"{base}/v1/{signal} POST": "ingest" for base in ("", "/otlp") for signal in ("traces", "metrics", "logs")},
+    "/v1/identity/preview POST": "read",
+    "/v1/identity/test POST": "read",
     "/v1/policy GET": "policy",
     "/v1/guards/report POST": "policy",
 }
+
+
+CHANGES = ("POST", "PUT")
 
 
 def routes_of(api: Api) -> Iterator[tuple[str, str]]:
@@ -33,7 +38,7 @@ def routes_of(api: Api) -> Iterator[tuple[str, str]]:
 
 
 def needed(method: str, path: str) -> str:
-    return NEEDS.get(f"{path} {method}", "operate" if method == "POST" else "read")
+    return NEEDS.get(f"{path} {method}", "operate" if method in CHANGES else "read")
 
 
 def at(path: str) -> str:
@@ -53,7 +58,7 @@ def test_openapi_lists_every_route(api: Api) -> None:
 
 def test_without_a_token_every_route_but_health_answers_401(api: Api) -> None:
     for method, path in routes_of(api):
-        answer = api.call(method, at(path), content=b"{not json" if method == "POST" else None)
+        answer = api.call(method, at(path), content=b"{not json" if method in CHANGES else None)
         if path in OPEN:
             assert answer.status_code in (200, 503), path
         else:
@@ -68,7 +73,7 @@ def test_a_token_of_any_other_scope_gets_403(api: Api, token: TokenMaker) -> Non
         if path in OPEN:
             continue
         for scope in SCOPES - {needed(method, path)}:
-            answer = api.call(method, at(path), tokens[scope], content=b"{not json" if method == "POST" else None)
+            answer = api.call(method, at(path), tokens[scope], content=b"{not json" if method in CHANGES else None)
             assert answer.status_code == 403, (method, path, scope)
             assert answer.json()["error"]["code"] == "forbidden"
 
