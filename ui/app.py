@@ -21,6 +21,8 @@ def _navigate() -> None:
         [
             st.Page(HERE / "views" / "overview.py", title="Overview", icon=":material/dashboard:", default=True),
             st.Page(HERE / "views" / "unit_cost.py", title="Unit cost", icon=":material/paid:"),
+            st.Page(HERE / "views" / "fleet.py", title="Fleet", icon=":material/memory:"),
+            st.Page(HERE / "views" / "heat_map.py", title="Heat map", icon=":material/grid_on:"),
         ],
         position="top" if inside else "hidden",
     )

@@ -41,6 +41,18 @@ class Client:
         """``GET /v1/ledger``."""
         return self._get("/v1/ledger", params)
 
+    def heat_map(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/heat-map``."""
+        return self._get("/v1/heat-map", params)
+
+    def efficiency(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/efficiency``."""
+        return self._get("/v1/efficiency", params)
+
+    def quality(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/quality``."""
+        return self._get("/v1/quality", params)
+
     def _get(self, path: str, params: Mapping[str, str]) -> dict[str, Any]:
         try:
             answer = self._http.get(path, params=dict(params), headers={"Authorization": f"Bearer {self._token}"})

@@ -12,9 +12,16 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from sample_answers import ledger, overview, unit_costs
+from sample_fleet import efficiencies, heat_maps
 
 GOOD_TOKEN = "tf_1_journey-secret"
-ROUTES = {"/v1/overview": overview, "/v1/unit-cost": unit_costs, "/v1/ledger": ledger}
+ROUTES = {
+    "/v1/overview": overview,
+    "/v1/unit-cost": unit_costs,
+    "/v1/ledger": ledger,
+    "/v1/heat-map": heat_maps,
+    "/v1/efficiency": efficiencies,
+}
 
 
 class Api(ThreadingHTTPServer):

@@ -19,6 +19,7 @@ import pytest
 import streamlit as st
 from api_server import Api, serving
 from sample_answers import Kind, ledger, overview, unit_costs
+from sample_fleet import efficiencies, heat_maps
 from streamlit.testing.v1 import AppTest
 
 from ui.components import session
@@ -62,12 +63,18 @@ class FakeClient:
     def ledger(self, params: Mapping[str, str]) -> dict[str, Any]:
         return self._read("ledger", params)
 
+    def heat_map(self, params: Mapping[str, str]) -> dict[str, Any]:
+        return self._read("heat_map", params)
+
+    def efficiency(self, params: Mapping[str, str]) -> dict[str, Any]:
+        return self._read("efficiency", params)
+
     def _read(self, what: str, params: Mapping[str, str]) -> dict[str, Any]:
         self.asked.append((what, dict(params)))
         return self._answer(what, params)
 
 
-BY_NAME = {"overview": overview, "unit_cost": unit_costs, "ledger": ledger}
+BY_NAME = {"overview": overview, "unit_cost": unit_costs, "ledger": ledger, "heat_map": heat_maps, "efficiency": efficiencies}
 
 
 @pytest.fixture(autouse=True)

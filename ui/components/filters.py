@@ -31,6 +31,11 @@ def choose_group(options: Mapping[str, str], default: str) -> str:
     return _choose("Group by", "by", options, default)
 
 
+def choose_one(label: str, name: str, words: Mapping[str, str], default: str) -> str:
+    """One of ``words``; ``name`` is its place in the URL."""
+    return _choose(label, name, words, default)
+
+
 def _typed(now: datetime) -> Window:
     week_ago = (now - timedelta(days=7)).strftime("%Y-%m-%d 00:00")
     _from_url("from", week_ago)
