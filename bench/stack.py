@@ -184,7 +184,7 @@ def _engine_samples(stack: Stack, start: datetime, count: int) -> None:
             )
         )  # fmt: skip
     log = SpoolLog(stack.data_dir / "log", SpoolSettings(), lambda: datetime.now(UTC))
-    log.append("engine", LogBatch([encode_line(s) for s in samples], [full_record(s, (), 1) for s in samples]))
+    log.append("engine", LogBatch([encode_line(s) for s in samples], [full_record(s, (), "bench") for s in samples]))
     log.close()
 
 

@@ -167,7 +167,7 @@ def load_history(settings: Settings, demo: Demo) -> DemoReport:
 def _append_samples(log: SpoolLog, samples: Iterator[EngineSample]) -> int:
     count = 0
     while batch := list(islice(samples, 2000)):
-        log.append("engine", LogBatch([encode_line(s) for s in batch], [full_record(s, (), 1) for s in batch]))
+        log.append("engine", LogBatch([encode_line(s) for s in batch], [full_record(s, (), "demo") for s in batch]))
         count += len(batch)
     return count
 

@@ -33,6 +33,11 @@ FaultKind = Literal[
     "read_twice",
     "target_vanished",
     "no_target_label",
+    "router_page",
+    "no_gpu_metrics",
+    "no_gpu_id",
+    "gpu_seen_twice",
+    "gpu_vanished",
 ]
 MINUTE = timedelta(minutes=1)
 

@@ -1,4 +1,4 @@
-"""One metrics page -> one engine sample per engine and model, in canonical names."""
+"""One metrics page -> one sample per engine and model, and per GPU, in canonical names."""
 
 from __future__ import annotations
 
@@ -11,120 +11,185 @@ from datetime import UTC, datetime
 from prometheus_client.samples import Sample
 
 from core.engine import EngineKey, EngineSample
+from core.gpu import GpuSample
 from core.ports import Page
 from core.usage import Deployment
 from ingest.engine.families import read_series
 from ingest.engine.faults import Fault
-from ingest.engine.names import NameTable, Source, name_table
+from ingest.engine.gpus import gpu_samples
+from ingest.engine.names import Family, NameTable, Source, name_table
+from ingest.engine.origin import Origin, TargetKind
+from ingest.engine.values import number, of_all
+
+__all__ = ["Origin", "ParsedPage", "TargetKind", "parse_page"]
 
 YEAR_2100 = datetime(2100, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """What the page itself does not say. ``model_id`` renames the page's only model; ``interval_ms`` is the schedule."""
-
-    cluster: str = ""
-    namespace: str = ""
-    node: str = ""
-    model_id: str | None = None
-    watched_since: datetime | None = None
-    interval_ms: int | None = None
+FIRST = "0"
+"""The engine of a page that numbers none."""
+_OnFault = Callable[..., None]
+_Key = tuple[str, str]
+"""Engine label and model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedPage:
-    """``unmapped`` lists engine families the name table does not know (kept in the full record, by name)."""
+    """``unmapped`` lists engine and GPU series the name table does not know (kept in the full record, by name)."""
 
     samples: tuple[EngineSample, ...]
     faults: tuple[Fault, ...] = ()
     unmapped: tuple[str, ...] = ()
+    gpus: tuple[GpuSample, ...] = ()
 
 
 @dataclass(slots=True)
-class _Engine:
-    """The series of one (engine, model) by name without prefix."""
+class _Page:
+    """A page's series, sorted out."""
 
-    series: dict[str, list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    engines: dict[str, dict[_Key, dict[str, list[Sample]]]] = field(default_factory=lambda: defaultdict(_engines))
+    """By family, engine and model."""
+    loose: list[tuple[Family, str, Sample]] = field(default_factory=list)
+    """Series of a model that do not say of which of its engines."""
+    info: list[tuple[Family, Sample]] = field(default_factory=list)
+    gpus: list[tuple[Family, str, Sample]] = field(default_factory=list)
+    families: dict[str, Family] = field(default_factory=dict)
+    unmapped: set[str] = field(default_factory=set)
+    nameless: set[str] = field(default_factory=set)
+    copies: set[str] = field(default_factory=set)
+    starts: list[Sample] = field(default_factory=list)
+
+
+def _engines() -> dict[_Key, dict[str, list[Sample]]]:
+    return defaultdict(lambda: defaultdict(list))
 
 
 def parse_page(page: Page, origin: Origin, names: NameTable | None = None) -> ParsedPage:
     """Raises BadInput when the page as a whole cannot be read; single bad values become faults and are absent."""
     table = names or name_table()
-    series = read_series(page.body, page.content_type, page.target, table.is_wanted)
     faults: list[Fault] = []
 
     def fault(kind: str, subject: str, **detail: object) -> None:
         faults.append(Fault(kind, page.target, page.at, subject, detail))  # type: ignore[arg-type]
 
-    engines, unmapped, nameless = _by_engine(series, table)
-    if nameless:
-        fault("no_model_label", "", series=sorted(nameless))
-    if not engines:
-        fault("no_engine_metrics", "", hint="the page has no vllm families: was the engine started with --disable-log-stats?")
-    models = {model for _, model in engines}
-    rename = {m: origin.model_id for m in models if origin.model_id} if len(models) == 1 else {}
-    started = _stamp([s for s in series if s.name == table.process_start], table.process_start, fault)
-    samples = [
-        _sample(page, origin, table, (label, rename.get(model) or model), engine, started, fault)
-        for (label, model), engine in sorted(engines.items())
-    ]
-    return ParsedPage(tuple(samples), tuple(faults), tuple(sorted(unmapped)))
+    held = _sorted_out(read_series(page.body, page.content_type, page.target, table.is_wanted), table, origin)
+    started = _stamp(held.starts, table.process_start, fault)
+    samples = [sample for name in sorted(held.engines) for sample in _samples(page, origin, held, name, started, fault)]
+    gpus = gpu_samples(page, origin, held.gpus, fault)
+    _missing(held, origin, bool(samples), bool(gpus), fault)
+    return ParsedPage(tuple(samples), tuple(faults), tuple(sorted(held.unmapped)), tuple(gpus))
 
 
-_OnFault = Callable[..., None]
-
-
-def _by_engine(series: Sequence[Sample], table: NameTable) -> tuple[dict[tuple[str, str], _Engine], set[str], set[str]]:
-    engines: dict[tuple[str, str], _Engine] = defaultdict(_Engine)
-    unmapped: set[str] = set()
-    nameless: set[str] = set()
+def _sorted_out(series: Sequence[Sample], table: NameTable, origin: Origin) -> _Page:
+    held = _Page()
     for sample in series:
-        bare = table.bare(sample.name)
-        if bare is None:
+        found = table.find(sample.name)
+        if found is None:
+            held.starts += [sample] if sample.name == table.process_start else []
             continue
-        if bare not in table.read:
-            unmapped.add(sample.name)
-            continue
-        model = sample.labels.get(table.model_label)
-        if model:
-            engines[_engine_label(sample.labels, table), model].series[bare].append(sample)
-        elif bare != table.info_series:
-            nameless.add(sample.name)
-    _add_info(series, engines, table)
-    return dict(engines), unmapped, nameless
+        family, bare = found
+        if any(label in sample.labels for label in family.copied_with):
+            held.copies.add(sample.name)
+        elif bare not in family.read:
+            held.unmapped.add(sample.name)
+        elif family.kind == "gpu":
+            held.gpus.append((family, bare, sample))
+        else:
+            _place(held, family, bare, sample, origin)
+    _place_loose(held)
+    return held
 
 
-def _add_info(series: Sequence[Sample], engines: Mapping[tuple[str, str], _Engine], table: NameTable) -> None:
-    """``cache_config_info`` has no model label, and no engine label before 0.9: it speaks of every engine it may mean."""
-    for sample in series:
-        if table.bare(sample.name) != table.info_series or table.model_label in sample.labels:
-            continue
-        for (label, _model), engine in engines.items():
-            if table.engine_label not in sample.labels or _engine_label(sample.labels, table) == label:
-                engine.series[table.info_series].append(sample)
+def _place(held: _Page, family: Family, bare: str, sample: Sample, origin: Origin) -> None:
+    held.families[family.name] = family
+    model = family.label("model", sample.labels) if family.labels["model"] else origin.model_id or ""
+    if not model:
+        if bare == family.info_series:
+            held.info.append((family, sample))
+        else:
+            held.nameless.add(sample.name)
+        return
+    if family.labels["engine"] and not family.label("engine", sample.labels):
+        held.loose.append((family, model, sample))
+        return
+    held.engines[family.name][_engine_label(family, sample.labels), model][bare].append(sample)
 
 
-def _engine_label(labels: Mapping[str, str], table: NameTable) -> str:
-    engine, replica = labels.get(table.engine_label, "0"), labels.get(table.replica_label)
+def _place_loose(held: _Page) -> None:
+    """A series without an engine label is its model's first engine's (the only one, where engines are not numbered).
+
+    ``cache_config_info`` has no model label, and no engine label before 0.9: it speaks of every engine it may mean.
+    """
+    numbered = {name: sorted(engines) for name, engines in held.engines.items()}
+    for family, model, sample in held.loose:
+        label = _engine_label(family, sample.labels)
+        mine = [
+            key
+            for key in numbered.get(family.name, ())
+            if key[1] == model and key[0].partition("@")[2] == label.partition("@")[2]
+        ]
+        bare = family.bare(sample.name) or ""
+        held.engines[family.name][min(mine, key=_first) if mine else (label, model)][bare].append(sample)
+    for family, sample in held.info:
+        said = family.label("engine", sample.labels)
+        for (label, _model), series in held.engines[family.name].items():
+            if not said or _engine_label(family, sample.labels) == label:
+                series[family.info_series].append(sample)
+
+
+def _first(key: _Key) -> tuple[int, str]:
+    return len(key[0]), key[0]
+
+
+def _engine_label(family: Family, labels: Mapping[str, str]) -> str:
+    engine, replica = family.label("engine", labels) or FIRST, labels.get(family.replica)
     return f"{engine}@{replica}" if replica else engine
 
 
+def _missing(held: _Page, origin: Origin, has_engines: bool, has_gpus: bool, fault: _OnFault) -> None:
+    """What the page should have held and did not."""
+    if held.copies:
+        hint = "a router repeats its engines' numbers here: scrape the engines themselves"
+        fault("router_page", "", series=sorted(held.copies), hint=hint)
+    if held.nameless:
+        fault("no_model_label", "", series=sorted(held.nameless))
+    if origin.kind == "gpu" and not has_gpus:
+        fault("no_gpu_metrics", "", hint="the page shows no GPU this program knows: is it a DCGM or device-metrics exporter?")
+    if origin.kind == "engine" and not has_engines and not has_gpus:
+        fault("no_engine_metrics", "", hint="the page has no engine families: was vLLM started with --disable-log-stats?")
+
+
+def _samples(page: Page, origin: Origin, held: _Page, name: str, started: datetime | None, fault: _OnFault) -> list[EngineSample]:
+    engines, family = held.engines[name], held.families[name]
+    models = {model for _, model in engines}
+    rename = {m: origin.model_id for m in models if origin.model_id} if len(models) == 1 else {}
+    return [
+        _sample(page, origin, family, (label, rename.get(model) or model), series, started, fault)
+        for (label, model), series in sorted(engines.items())
+    ]
+
+
 def _sample(
-    page: Page, origin: Origin, table: NameTable, key: tuple[str, str], engine: _Engine, started: datetime | None, fault: _OnFault
+    page: Page,
+    origin: Origin,
+    family: Family,
+    key: _Key,
+    series: Mapping[str, Sequence[Sample]],
+    started: datetime | None,
+    fault: _OnFault,
 ) -> EngineSample:
     label, model_id = key
 
-    def value(name: str, sources: Sequence[Source]) -> int | None:
-        found, problem = _value(engine, sources)
-        if problem:
-            fault("bad_value", f"{label}/{model_id}/{name}", engine=label, model_id=model_id, name=name, value=problem)
-        return found
+    def values(part: Mapping[str, Sequence[Source]]) -> dict[str, int]:
+        known: dict[str, int] = {}
+        for name, sources in part.items():
+            value, problem = number(series, sources, family, of_all)
+            if problem:
+                fault("bad_value", f"{label}/{model_id}/{name}", engine=label, model_id=model_id, name=name, value=problem)
+            if value is not None:
+                known[name] = value
+        return known
 
-    created = next((engine.series[name] for name in table.created if name in engine.series), [])
-    info = engine.series.get(table.info_series, [])
-    counters = {name: value(name, sources) for name, sources in table.counters.items()}
-    gauges = {name: value(name, sources) for name, sources in table.gauges.items()}
+    created = next((series[name] for name in family.created if name in series), [])
+    info = series.get(family.info_series, [])
     return EngineSample(
         key=EngineKey(page.target, label, model_id),
         at=page.at,
@@ -134,50 +199,10 @@ def _sample(
         created_at=_stamp(created, "created", fault),
         watched_since=origin.watched_since,
         interval_ms=origin.interval_ms,
-        counters={name: v for name, v in counters.items() if v is not None},
-        gauges={name: v for name, v in gauges.items() if v is not None},
+        counters=values(family.counters),
+        gauges=values(family.gauges),
         info=dict(info[0].labels) if info else {},
     )
-
-
-def _value(engine: _Engine, sources: Sequence[Source]) -> tuple[int | None, str | None]:
-    """The number, or None with what was there instead; (None, None) when no source is on the page."""
-    for source in sources:
-        if source.series not in engine.series:
-            continue
-        if source.info:
-            product = _info_product(engine.series[source.series][0].labels, source.info)
-            if product is None:
-                continue
-            return (product, None) if product <= source.most else (None, str(product))
-        rows = [s for s in engine.series[source.series] if source.takes(s.labels)]
-        if rows:
-            return _total(rows, source)
-    return None, None
-
-
-def _total(rows: Sequence[Sample], source: Source) -> tuple[int | None, str | None]:
-    if len({frozenset(row.labels.items()) for row in rows}) < len(rows):
-        return None, f"{source.series} is on the page twice"
-    total = 0
-    for row in rows:
-        if not 0 <= row.value <= source.most:
-            return None, f"{row.value} is not within 0 to {source.most:g}"
-        if source.scale == 1 and row.value != int(row.value):
-            return None, f"{row.value} is not whole"
-        total += round(row.value * source.scale)
-    return total, None
-
-
-def _info_product(labels: Mapping[str, str], wanted: Sequence[str]) -> int | None:
-    """The product of whole positive label values; None when one is absent, "None" or 0 (not known yet at start)."""
-    product = 1
-    for name in wanted:
-        text = labels.get(name, "")
-        if not (text.isascii() and text.isdigit() and len(text) < 16):
-            return None
-        product *= int(text)
-    return product or None
 
 
 def _stamp(rows: Sequence[Sample], name: str, fault: _OnFault) -> datetime | None:

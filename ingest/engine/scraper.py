@@ -15,7 +15,7 @@ from core.errors import BadInput, Unavailable
 from core.ports import EventLog, Page
 from ingest.engine.families import MAX_PAGE_BYTES
 from ingest.engine.faults import Fault, FaultKind
-from ingest.engine.parse import Origin
+from ingest.engine.origin import Origin, TargetKind
 from ingest.engine.service import EngineIngest
 
 ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5"
@@ -23,7 +23,8 @@ ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One metrics address and the capacity behind it. ``model_id`` is the gateway's name of the page's model."""
+    """One metrics address and the capacity behind it. ``model_id`` is the gateway's name of the page's model; ``kind`` is what
+    the page should show."""
 
     url: str
     gpu_type: str = ""
@@ -32,6 +33,7 @@ class Target:
     cluster: str = ""
     namespace: str = ""
     model_id: str | None = None
+    kind: TargetKind = "engine"
 
     @property
     def address(self) -> httpx.URL:
@@ -193,4 +195,5 @@ def origin_of(target: Target, watched_since: datetime, interval_s: float) -> Ori
         model_id=target.model_id,
         watched_since=watched_since,
         interval_ms=timedelta(seconds=interval_s) // timedelta(milliseconds=1),
+        kind=target.kind,
     )

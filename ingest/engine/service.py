@@ -1,4 +1,4 @@
-"""Metrics pages in, engine lines and fault lines in the event log out."""
+"""Metrics pages in, engine, GPU and fault lines in the event log out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from core.engine import SCHEMA, EngineSample
-from core.engine_line import encode_line, sample_id
+from core.engine_line import encode_gpu_line, encode_line, sample_id
 from core.errors import BadInput, BadRecord
+from core.gpu import GPU_SCHEMA, GpuSample
 from core.ports import EventLog, LogBatch, Page
 from core.windows import epoch_ms
 from ingest.engine.families import CUT
@@ -21,7 +22,7 @@ from ingest.engine.parse import Origin, parse_page
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one call wrote. ``refused`` are pages that could not be read, with the message."""
+    """What one call wrote; ``samples`` are of engines and GPUs, ``refused`` pages that could not be read, with the message."""
 
     samples: int = 0
     faults: int = 0
@@ -50,7 +51,7 @@ class EngineIngest:
 
         A page that cannot be read becomes a fault and adds no sample. Raises Unavailable when the log refuses.
         """
-        samples: list[tuple[EngineSample, tuple[str, ...]]] = []
+        samples: list[tuple[EngineSample | GpuSample, tuple[str, ...]]] = []
         found, refused = list(faults), []
         for page, origin in pages:
             try:
@@ -60,9 +61,10 @@ class EngineIngest:
                 found.append(Fault(kind, page.target, page.at, detail={"reason": str(error)}))  # type: ignore[arg-type]
                 refused.append((page, str(error)))
                 continue
-            taken, changed = self._memory.check(page.target, page.at, parsed)
-            samples += [(sample, parsed.unmapped) for sample in taken]
-            found += [*parsed.faults, *changed]
+            checked = self._memory.check(page.target, page.at, parsed)
+            samples += [(engine, parsed.unmapped) for engine in checked.engines]
+            samples += [(gpu, parsed.unmapped) for gpu in checked.gpus]
+            found += [*parsed.faults, *checked.faults]
         lines, records, bad = self._encode(samples)
         self._append(lines, records, [sample.at for sample, _ in samples])
         return Taken(len(lines), self.report([*found, *bad]), tuple(refused))
@@ -75,17 +77,22 @@ class EngineIngest:
             self._log.append("fault", LogBatch(tuple(unique.values())))
         return len(unique)
 
-    def _encode(self, samples: Iterable[tuple[EngineSample, tuple[str, ...]]]) -> tuple[list[str], list[bytes], list[Fault]]:
+    def _encode(
+        self, samples: Iterable[tuple[EngineSample | GpuSample, tuple[str, ...]]]
+    ) -> tuple[list[str], list[bytes], list[Fault]]:
         lines: list[str] = []
         records: list[bytes] = []
         bad: list[Fault] = []
         for sample, unmapped in samples:
             try:
-                lines.append(encode_line(sample))
+                lines.append(encode_gpu_line(sample) if isinstance(sample, GpuSample) else encode_line(sample))
             except BadRecord as error:
                 bad.append(Fault("bad_page", sample.key.target, sample.at, detail={"reason": str(error)}))
                 continue
-            records.append(full_record(sample, unmapped, self._names.version))
+            if isinstance(sample, GpuSample):
+                records.append(gpu_record(sample, unmapped, self._names.version("gpu")))
+            else:
+                records.append(full_record(sample, unmapped, self._names.version("engine")))
         return lines, records, bad
 
     def _append(self, lines: Sequence[str], records: Sequence[bytes], times: Sequence[datetime]) -> None:
@@ -94,8 +101,8 @@ class EngineIngest:
             self._log.append("engine", LogBatch(lines, records))
 
 
-def full_record(sample: EngineSample, unmapped: Sequence[str], name_table_version: int) -> bytes:
-    """The whole canonical sample as one JSON object (schema ``engine/1``), for the archive."""
+def full_record(sample: EngineSample, unmapped: Sequence[str], name_table: str) -> bytes:
+    """The whole canonical sample as one JSON object (schema ``engine/1``), for the archive. ``name_table``: files in force."""
     key, d = sample.key, sample.deployment
     body = {
         "schema": SCHEMA,
@@ -113,7 +120,30 @@ def full_record(sample: EngineSample, unmapped: Sequence[str], name_table_versio
         "gauges": dict(sample.gauges),
         "info": dict(sample.info),
         "unmapped": list(unmapped),
-        "name_table": name_table_version,
+        "name_table": name_table,
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def gpu_record(sample: GpuSample, unmapped: Sequence[str], name_table: str) -> bytes:
+    """The same of a GPU (schema ``gpu/1``): every pod by name, however many share it."""
+    body = {
+        "schema": GPU_SCHEMA,
+        "sample_id": sample_id(sample.key, epoch_ms(sample.at)),
+        "target": sample.target,
+        "gpu": sample.gpu,
+        "mig": sample.mig,
+        "gpu_model": sample.gpu_model,
+        "cluster": sample.cluster,
+        "node": sample.node,
+        "pods": list(sample.pods),
+        "at": sample.at.isoformat(),
+        "watched_since": _text(sample.watched_since),
+        "interval_ms": sample.interval_ms,
+        "counters": dict(sample.counters),
+        "gauges": dict(sample.gauges),
+        "unmapped": list(unmapped),
+        "name_table": name_table,
     }
     return json.dumps(body, separators=(",", ":")).encode()
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.engine import COUNTERS, EngineKey, EngineSample
@@ -346,6 +346,7 @@ def histories(draw: st.DrawFn) -> list[EngineSample]:
     return made
 
 
+@settings(deadline=None)
 @given(histories(), st.randoms(use_true_random=False))
 def test_order_and_repetition_of_arrival_change_no_row(samples: list[EngineSample], random: object) -> None:
     """Holds for any order while no more than KEPT samples are out of place (here: all of them are kept)."""

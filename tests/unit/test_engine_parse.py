@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,8 +10,9 @@ from hypothesis import strategies as st
 
 from core.engine import COUNTERS, GAUGES
 from core.errors import BadInput
+from core.gpu import GPU_COUNTERS, GPU_GAUGES
 from core.ports import Page
-from ingest.engine.names import name_table, parse_names
+from ingest.engine.names import canonical_names, name_table, parse_table
 from ingest.engine.parse import Origin, ParsedPage, parse_page
 
 AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -245,7 +245,7 @@ def test_a_page_without_engine_metrics_is_a_fault_not_a_zero(text: str) -> None:
 def test_a_router_that_copies_engine_names_is_no_engine() -> None:
     page = parse('vllm:num_requests_running{server="http://pod-1"} 3\n')
     assert page.samples == ()
-    assert {fault.kind for fault in page.faults} == {"no_model_label", "no_engine_metrics"}
+    assert {fault.kind for fault in page.faults} == {"router_page", "no_engine_metrics"}
 
 
 # --- pages that are not whole -------------------------------------------------------------------------------------
@@ -317,68 +317,38 @@ def test_a_damaged_page_gives_samples_or_a_refusal(data: st.DataObject, text: st
 # --- the table ----------------------------------------------------------------------------------------------------
 
 
-def test_the_table_covers_every_canonical_name() -> None:
+def test_the_canonical_names_are_what_the_fold_counts() -> None:
+    assert canonical_names("engine", "counter") == COUNTERS
+    assert canonical_names("engine", "gauge") == GAUGES
+    assert canonical_names("gpu", "counter") == GPU_COUNTERS
+    assert canonical_names("gpu", "gauge") == GPU_GAUGES
+
+
+def test_every_canonical_name_has_a_source_in_some_family() -> None:
     table = name_table()
-    assert set(table.counters) == set(COUNTERS) - {"forward_us"}
-    assert set(table.gauges) == set(GAUGES)
+    told = {(f.kind, name) for f in table.families for name in (*f.counters, *f.gauges)}
+    assert told == {(kind, name) for kind, names in table.canonical.items() for name in names}
 
 
-@pytest.mark.parametrize("text", ["", "version: 1\n", "{", "counters: {nonsense: []}\n"])
-def test_a_broken_table_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match=r"names\.yaml"):
-        parse_names(text)
+GOOD = {
+    "canonical.yaml": "engine: {steps: {unit: steps, type: counter}}\ngpu: {}\ngateway: {}\n",
+    "x.yaml": "family: x\nkind: engine\nversion: 1\nprefixes: [x_]\nmodel: []\nmost: 1\ncounters: {}\ngauges: {}\nunused: []\n",
+}
 
 
-# --- real pages ---------------------------------------------------------------------------------------------------
-
-REAL = {
-    "vllm_v1_2026-09_qwen3-8b.prom": {
-        ("0", "Qwen/Qwen3-8B-AWQ"): {
-            "prompt_tokens": 811227, "generation_tokens": 74322, "prompt_tokens_cached": 730928, "prompt_tokens_computed": 80299,
-            "requests_finished": 168, "preemptions": 0, "finished_prompt_tokens": 811227, "finished_generation_tokens": 74322,
-            "prefix_queries": 811227, "prefix_hits": 730928, "prompt_tokens_external": 0, "running": 0, "waiting": 0, "kv_usage_ppm": 0,
-        },
-    },
-    "vllm_0.10.0_deprecated_pair_excerpt.prom": {
-        ("0", "zai-org/GLM-4.5"): {"prompt_tokens_cached": 0, "prefix_queries": 32, "prefix_hits": 0, "kv_usage_ppm": 10},
-    },
-    "vllm_0.33_rust_frontend_derived.prom": {
-        ("0", "example/chat-32b"): {"prompt_tokens": 11480, "generation_tokens": 746, "kv_usage_ppm": 31000},
-    },
-    "vllm_0.33.0_dp2_generated.prom": {
-        ("0", "example/chat-32b"): {
-            "prompt_tokens": 11480, "generation_tokens": 746, "prompt_tokens_cached": 2048, "prompt_tokens_computed": 9432,
-            "requests_finished": 3, "steps": 4, "iteration_tokens": 10178, "preemptions": 0, "queue_us": 375_000,
-            "prefill_us": 1_500_000, "prompt_tokens_external": 0, "finished_prompt_tokens": 2480,
-            "finished_generation_tokens": 682, "rejections": 0, "prefix_queries": 11480, "prefix_hits": 2048, "running": 1, "waiting": 0, "kv_usage_ppm": 31000, "kv_capacity_tokens": 566_944,
-        },
-        ("1", "example/chat-32b"): {
-            "prompt_tokens": 1600, "generation_tokens": 183, "prompt_tokens_cached": 256, "prompt_tokens_computed": 1344,
-            "requests_finished": 2, "steps": 2, "iteration_tokens": 1527, "preemptions": 0, "queue_us": 250_000,
-            "prefill_us": 1_000_000, "prompt_tokens_external": 0, "finished_prompt_tokens": 1600,
-            "finished_generation_tokens": 183, "prefix_queries": 1600, "prefix_hits": 256, "running": 1, "waiting": 0, "kv_usage_ppm": 31000, "kv_capacity_tokens": 566_944,
-        },
-    },
-}  # fmt: skip
-
-
-@pytest.mark.realdata
-def test_every_recorded_vllm_page_is_in_the_table_below(realdata: Path) -> None:
-    assert {path.name for path in (realdata / "metrics").glob("*vllm*.prom")} == set(REAL)
-
-
-@pytest.mark.realdata
-@pytest.mark.parametrize("name", sorted(REAL))
-def test_recorded_pages_give_their_known_values(realdata: Path, name: str) -> None:
-    """B14 among them: engine 0 of the dp2 page meters 11480, though the finished requests' histogram says 2480."""
-    page = parse((realdata / "metrics" / name).read_bytes())
-    assert {(s.key.engine, s.key.model_id): {**s.counters, **s.gauges} for s in page.samples} == REAL[name]
-    assert (page.faults, page.unmapped) == ((), ())
-
-
-@pytest.mark.realdata
-@pytest.mark.parametrize("name", ["dcgm_t4_a10g.prom", "litellm_1.95.1_ownrun.prom", "triton_trtllm_backend_readme.prom"])
-def test_pages_of_other_things_hold_no_engine(realdata: Path, name: str) -> None:
-    page = parse((realdata / "metrics" / name).read_bytes())
-    assert page.samples == ()
-    assert [fault.kind for fault in page.faults] == ["no_engine_metrics"]
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("x.yaml", "", "x.yaml"),
+        ("x.yaml", "version: 1\n", "x.yaml"),
+        ("x.yaml", "{", "x.yaml"),
+        ("x.yaml", GOOD["x.yaml"].replace("counters: {}", "counters: {nonsense: []}"), "nonsense"),
+        ("x.yaml", GOOD["x.yaml"].replace("gauges: {}", "gauges: {steps: []}"), "steps"),
+        ("x.yaml", GOOD["x.yaml"].replace("counters: {}", "counters: {steps: [{series: a, wher: {}}]}"), "wher"),
+        ("canonical.yaml", "engine: {}\n", "canonical.yaml"),
+    ],
+)
+def test_a_broken_table_is_refused_with_its_file(file: str, text: str, message: str) -> None:
+    assert parse_table(GOOD).families[0].name == "x"
+    with pytest.raises(BadInput, match=message):
+        parse_table({**GOOD, file: text})

@@ -192,7 +192,7 @@ def test_what_changes_from_page_to_page_is_a_fault(folder: Path, log: SpoolLog) 
         ("engine_vanished", {"engine": "1", "model_id": "m", "subject": "1/m"}),
         (
             "unmapped_metrics",
-            {"names": ["vllm:new_total"], "hint": "add them to ingest/engine/names.yaml", "subject": "vllm:new_total"},
+            {"names": ["vllm:new_total"], "hint": "add them to a file of ingest/engine/table", "subject": "vllm:new_total"},
         ),
         (
             "several_processes",

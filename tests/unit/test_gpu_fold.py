@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.engine_line import encode_gpu_line, is_gpu_line, parse_gpu_line
@@ -147,6 +147,7 @@ def test_many_pods_are_listed_by_number() -> None:
 readings = st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 10**9)), min_size=1, max_size=KEPT, unique_by=lambda r: r[0])
 
 
+@settings(deadline=None)
 @given(readings, st.randoms(use_true_random=False))
 def test_order_and_repetition_of_arrival_change_nothing(rows: list[tuple[int, int]], random: object) -> None:
     ordered = [sample(at_s, energy, util_ppm=energy % 1_000_001) for at_s, energy in sorted(rows)]
