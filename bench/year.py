@@ -5,7 +5,7 @@ Lines of the ledger (per quarter hour and tenant) are made for the last quarter 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -20,7 +20,7 @@ from models.ledger_sums import TABLES
 from models.partitions import ensure_months
 from models.rates_repo import add_rates, declare_service
 from models.tables_usage import ENGINE_MEASURES, USAGE_KEYS
-from streaming.load_sql import ROLLUPS
+from streaming.load_sql import ROLLUPS, Rollup
 
 END = datetime(2026, 11, 30, 12, tzinfo=UTC)
 TENANTS, MODELS = 200, 8
@@ -169,16 +169,25 @@ def _inventory(engine: Engine, span: Window) -> None:
 
 
 def coarser(connection: Connection, kind: str) -> None:
-    """Fill every coarser rollup of ``usage`` or ``engine``, which are empty, with the sums of the finest."""
-    finest, *others = ROLLUPS[kind]
-    for rollup in others:
+    """Fill every coarser rollup of ``usage`` or ``engine``, which are empty, with the sums of finer ones."""
+    filled = [ROLLUPS[kind][0]]
+    for rollup in ROLLUPS[kind][1:]:
+        finer = _smallest(filled, rollup)
         keys, sums = ", ".join(rollup.keys), ", ".join(f"sum({name})" for name in rollup.measures)
         sql = (
             f"INSERT INTO {rollup.table} ({rollup.time}, {keys}, {', '.join(rollup.measures)}) "
-            f"SELECT date_trunc('{rollup.time}', {finest.time}, 'UTC') AS at, {keys}, {sums} "
-            f"FROM {finest.table} GROUP BY at, {keys}"
+            f"SELECT date_trunc('{rollup.time}', {finer.time}, 'UTC') AS at, {keys}, {sums} "
+            f"FROM {finer.table} GROUP BY at, {keys}"
         )
         connection.execute(text(sql))
+        filled.append(rollup)
+
+
+def _smallest(filled: Sequence[Rollup], wanted: Rollup) -> Rollup:
+    """Of the rollups that ``wanted`` can be summed from, the one with the fewest keys and longest steps."""
+    steps = ("minute", "hour", "day", "month")
+    fit = [r for r in filled if set(wanted.keys) <= set(r.keys) and steps.index(r.time) <= steps.index(wanted.time)]
+    return min(fit, key=lambda r: (len(r.keys), -steps.index(r.time)))
 
 
 def _ledger(engine: Engine, closed: Window, lines: Window) -> None:

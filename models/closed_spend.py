@@ -19,6 +19,8 @@ from models.usage_pieces import Level, pieces
 
 WHOLE: tuple[ScopeKind, ...] = ("deployment", "platform")
 """Scopes that hold every line of a window, whomever it served."""
+TEAM_DEPTH = 2
+"""A tenant path of organisation and team names the keys of the sums by team."""
 Span = tuple[int, datetime, datetime]
 """Which pair, and the half-open time of it."""
 Gap = tuple[Deployment, int, str]
@@ -84,13 +86,13 @@ class ClosedSum:
 
 def closed_sums(connection: Connection, asks: Sequence[tuple[Scope, Window]]) -> list[dict[str, ClosedSum]]:
     """Per pair the closed cost by currency of the quarter hours that start in its window: whole UTC days from the day sums, of
-    a deployment or the platform also whole hours from theirs, the rest from the lines."""
+    a deployment, the platform, an organisation or a team also whole hours from theirs, the rest from the lines."""
     scopes = [scope for scope, _ in asks]
     parts: list[str] = []
     values: dict[str, Any] = {}
     for level, spans in _cut(asks).items():
         for asked in _asked(scopes, spans, level):
-            query = _query(level, asked.kind)
+            query = _query(level, _sums_of(asked.kind, len(asked.columns)))
             parts.append(query.format(own=_own(asked.kind), asked=asked.relation, holds=asked.holds("x")))
             values |= asked.values
     found: list[dict[str, ClosedSum]] = [{} for _ in asks]
@@ -106,7 +108,7 @@ def _cut(asks: Sequence[tuple[Scope, Window]]) -> dict[Level, list[Span]]:
     for n, (scope, window) in enumerate(asks):
         start, end = next_quarter(window.start), next_quarter(window.end)
         for piece in pieces(Window(start, end), "day") if start < end else ():
-            level: Level = "minute" if piece.level == "hour" and scope.kind not in WHOLE else piece.level
+            level: Level = "minute" if piece.level == "hour" and _sums_of(scope.kind, len(scope.parts)) is None else piece.level
             spans = found[level]
             if spans and (spans[-1][0], spans[-1][2]) == (n, piece.start):
                 spans[-1] = (n, spans[-1][1], piece.end)
@@ -115,10 +117,17 @@ def _cut(asks: Sequence[tuple[Scope, Window]]) -> dict[Level, list[Span]]:
     return found
 
 
-def _query(level: Level, kind: ScopeKind) -> str:
+def _sums_of(kind: ScopeKind, depth: int) -> str | None:
+    """The sums by hour and day that hold scopes of this kind and depth; None: there are only those by day and every key."""
+    if kind in WHOLE:
+        return "ledger_kind"
+    return "ledger_team" if kind == "tenant" and depth <= TEAM_DEPTH else None
+
+
+def _query(level: Level, sums: str | None) -> str:
     if level == "minute":
         return _LINES
-    table = f"ledger_kind_{level}" if kind in WHOLE else "ledger_day"
+    table = f"{sums}_{level}" if sums else "ledger_day"
     return _SPANS.replace("{table}", table).replace("{unit}", level)
 
 

@@ -16,14 +16,25 @@ LINE_COLUMNS = (
     "token_kind",
 )  # fmt: skip
 KIND_COLUMNS = ("cluster", "namespace", "model_id", "kind", "token_kind")
+TEAM_COLUMNS = ("org", "team", "kind", "token_kind")
 _SUMS = ("lines", "tokens", "requests", "cost", "allocated")
 TABLES: tuple[tuple[str, Level, tuple[str, ...]], ...] = (
     ("ledger_line_day", "day", LINE_COLUMNS),
     ("ledger_line_month", "month", LINE_COLUMNS),
     ("ledger_kind_day", "day", KIND_COLUMNS),
     ("ledger_kind_hour", "hour", KIND_COLUMNS),
+    ("ledger_team_month", "month", TEAM_COLUMNS),
+    ("ledger_team_day", "day", TEAM_COLUMNS),
+    ("ledger_team_hour", "hour", TEAM_COLUMNS),
 )
 """Name, the unit its time column is named after, and the keys of each table of sums."""
+_TIMES = {"day", "hour", "quarter_hour"}
+_CHOICE: tuple[tuple[str, tuple[str, ...], tuple[Level, ...]], ...] = (
+    ("kind", KIND_COLUMNS, ("day", "hour")),
+    ("team", TEAM_COLUMNS, ("month", "day", "hour")),
+    ("line", LINE_COLUMNS, ("month", "day")),
+)
+"""Sums a question may be read from, fewest rows first: part of their tables' names, the keys, the levels kept, coarsest first."""
 
 
 def _move(table: str, unit: str, columns: tuple[str, ...]) -> str:
@@ -57,9 +68,9 @@ def newest_lines(window: Window, keys: Collection[str], zone_name: str, values: 
     """A relation of the newest lines that start in ``window``, from the coarsest sums that have the line's and time ``keys``;
     adds its bounds to ``values``. Columns: window_start (the sum's own start), the keys, currency, and the four sums."""
     start, end = next_quarter(window.start), next_quarter(window.end)
-    narrow = not set(keys) - {"deployment", "day", "hour", "quarter_hour", *KIND_COLUMNS}
-    columns, table, levels = (KIND_COLUMNS, "kind", ("day", "hour")) if narrow else (LINE_COLUMNS, "line", ("month", "day"))
-    cut = pieces(Window(start, end), _coarsest(keys, window, zone_name, narrow)) if start < end else ()
+    named = set().union(*(("cluster", "namespace", "model_id") if key == "deployment" else (key,) for key in keys)) - _TIMES
+    table, columns, levels = next((one for one in _CHOICE if named <= set(one[1])), _CHOICE[-1])
+    cut = pieces(Window(start, end), _coarsest(keys, window, zone_name, levels[0])) if start < end else ()
     parts: list[str] = []
     fine: list[Window] = []
     for n, piece in enumerate(cut):
@@ -92,12 +103,12 @@ def _fine_lines(columns: tuple[str, ...], *rules: str) -> str:
     )
 
 
-def _coarsest(keys: Collection[str], window: Window, zone_name: str, narrow: bool) -> Level:
+def _coarsest(keys: Collection[str], window: Window, zone_name: str, coarsest: Level) -> Level:
     if "quarter_hour" in keys:
         return "minute"
     if "hour" in keys or "day" in keys:
         return coarsest_for("hour" if "hour" in keys else "day", window, zone_name)
-    return "day" if narrow else "month"
+    return coarsest
 
 
 def next_quarter(at: datetime) -> datetime:

@@ -51,10 +51,14 @@ _LAST_UNITS = text("""
         AS p(cluster, namespace, model_id, start)
     JOIN LATERAL (
         SELECT w.window_start, w.currency, w.weight_source, w.detail -> 'running' AS units
-        FROM ledger_head h JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version)
-        WHERE h.cluster = p.cluster AND h.namespace = p.namespace AND h.model_id = p.model_id AND h.window_start < p.start
+        FROM ledger_window w
+        WHERE w.cluster = p.cluster AND w.namespace = p.namespace AND w.model_id = p.model_id AND w.window_start < p.start
             AND jsonb_typeof(w.detail -> 'running') = 'object'
-        ORDER BY h.window_start DESC LIMIT 1
+            AND w.version = (
+                SELECT h.version FROM ledger_head h
+                WHERE (h.cluster, h.namespace, h.model_id, h.window_start) = (w.cluster, w.namespace, w.model_id, w.window_start)
+            )
+        ORDER BY w.window_start DESC LIMIT 1
     ) l ON TRUE
 """)
 _FREEZE = text("""

@@ -32,6 +32,16 @@ from models.tables_money import (
     RateRow,
     RunningRateRow,
 )
+from models.tables_narrow import (
+    LedgerTeamDayRow,
+    LedgerTeamHourRow,
+    LedgerTeamMonthRow,
+    UsageDeploymentDayRow,
+    UsageDeploymentHourRow,
+    UsageTeamDayRow,
+    UsageTeamHourRow,
+    UsageTeamMonthRow,
+)
 from models.tables_usage import (
     AppliedFileRow,
     DataFaultRow,
@@ -57,7 +67,9 @@ __all__ = [
     "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow", "HeartbeatRow",
     "IdentityAliasRow", "IdentityRuleSetRow",
     "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",
-    "LedgerLineMonthRow", "LedgerLineRow", "LedgerWindowDayRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow",
+    "LedgerLineMonthRow", "LedgerLineRow", "LedgerTeamDayRow", "LedgerTeamHourRow", "LedgerTeamMonthRow",
+    "LedgerWindowDayRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow",
     "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingLimitRow",
-    "StreamStateRow", "UsageDayRow", "UsageHourRow", "UsageLengthRow", "UsageMinuteRow", "UsageMonthRow", "metadata",
+    "StreamStateRow", "UsageDayRow", "UsageDeploymentDayRow", "UsageDeploymentHourRow", "UsageHourRow", "UsageLengthRow",
+    "UsageMinuteRow", "UsageMonthRow", "UsageTeamDayRow", "UsageTeamHourRow", "UsageTeamMonthRow", "metadata",
 ]  # fmt: skip

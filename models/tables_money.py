@@ -55,6 +55,16 @@ class LedgerWindowRow(Base):
     __table_args__ = (
         Index("ix_ledger_window_unpriced", "window_start", postgresql_where=text("capacity_cost IS NULL")),
         Index("ix_ledger_window_start", "window_start"),
+        # The last unit rates of a deployment that has long been idle, on every loader commit.
+        Index(
+            "ix_ledger_window_running",
+            "cluster",
+            "namespace",
+            "model_id",
+            "window_start",
+            "version",
+            postgresql_where=text("jsonb_typeof(detail -> 'running') = 'object'"),
+        ),
     )
     cluster: Mapped[str] = mapped_column(String, primary_key=True)
     namespace: Mapped[str] = mapped_column(String, primary_key=True)

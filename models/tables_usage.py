@@ -45,7 +45,7 @@ class _UsageKeys:
     workload_class: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
 
 
-class _UsageMeasures:
+class UsageMeasures:
     requests: Mapped[int] = _sum()
     input_uncached: Mapped[int] = _sum()
     input_cache_read: Mapped[int] = _sum()
@@ -61,7 +61,7 @@ class _UsageMeasures:
     end_unknown: Mapped[int] = _sum()
 
 
-class UsageMinuteRow(_UsageKeys, _UsageMeasures, Base):
+class UsageMinuteRow(_UsageKeys, UsageMeasures, Base):
     __tablename__ = "usage_minute"
     __table_args__ = (
         # Spend of a tenant is read on every loader commit.
@@ -71,19 +71,19 @@ class UsageMinuteRow(_UsageKeys, _UsageMeasures, Base):
     minute: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
 
 
-class UsageHourRow(_UsageKeys, _UsageMeasures, Base):
+class UsageHourRow(_UsageKeys, UsageMeasures, Base):
     __tablename__ = "usage_hour"
     __table_args__ = ({"postgresql_partition_by": "RANGE (hour)"},)
     hour: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
 
 
-class UsageDayRow(_UsageKeys, _UsageMeasures, Base):
+class UsageDayRow(_UsageKeys, UsageMeasures, Base):
     __tablename__ = "usage_day"
     __table_args__ = ({"postgresql_partition_by": "RANGE (day)"},)
     day: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
 
 
-class UsageMonthRow(_UsageKeys, _UsageMeasures, Base):
+class UsageMonthRow(_UsageKeys, UsageMeasures, Base):
     __tablename__ = "usage_month"
     month: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
 
@@ -180,6 +180,7 @@ class AppliedFileRow(Base):
     """One delta file, applied exactly once; its row is written in the same transaction as its sums."""
 
     __tablename__ = "applied_file"
+    __table_args__ = (Index("ix_applied_file_kind", "kind", "applied_at"),)
     name: Mapped[str] = mapped_column(String, primary_key=True)
     kind: Mapped[str] = mapped_column(String, nullable=False)
     row_count: Mapped[int] = mapped_column("rows", BigInteger, nullable=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.errors import BadInput
@@ -56,6 +56,19 @@ def _class_number(value: str) -> int:
     if not value.isdecimal():
         raise BadInput("must be a class number", field="filter.workload_class", value=value)
     return int(value)
+
+
+def columns_of(names: Iterable[str]) -> set[str]:
+    """The key columns these keys and filters need; a time key needs none."""
+    columns: set[str] = set()
+    for name in names:
+        columns |= set(DEPLOYMENT_COLUMNS) if name == DEPLOYMENT else {KEY_COLUMNS[name]} if name in KEY_COLUMNS else set()
+    return columns
+
+
+def keys_sql(by: Sequence[str], level: str, zone_name: str, values: dict[str, Any]) -> str:
+    """The keys as named columns, each followed by a comma."""
+    return "".join(f'{key_sql(key, level, zone_name, values)} AS "{key}", ' for key in by)
 
 
 def key_sql(key: str, level: str, zone_name: str, values: dict[str, Any]) -> str:

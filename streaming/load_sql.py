@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from models.partitions import PARTITIONED
 from models.tables_gpu import GPU_KEYS, GPU_MEASURES
+from models.tables_narrow import DEPLOYMENT_KEYS, TEAM_KEYS
 from models.tables_usage import ENGINE_MEASURES, USAGE_KEYS, USAGE_MEASURES
 from streaming.jobs.usage_sql import LENGTH_KEYS
 from streaming.plan import DELTAS, ENGINE_DIMENSIONS
@@ -28,10 +29,17 @@ class Rollup:
 
 
 _STEPS = (("minute", 60_000), ("hour", 3_600_000), ("day", 86_400_000))
+_TO_MONTH: tuple[tuple[str, int | None], ...] = (*_STEPS, ("month", None))
+_USAGE: tuple[tuple[str, tuple[str, ...], tuple[tuple[str, int | None], ...]], ...] = (
+    ("usage", USAGE_KEYS, _TO_MONTH),
+    ("usage_deployment", DEPLOYMENT_KEYS, _STEPS[1:]),
+    ("usage_team", TEAM_KEYS, _TO_MONTH[1:]),
+)
 ROLLUPS: dict[str, tuple[Rollup, ...]] = {
     "usage": tuple(
-        Rollup(f"usage_{unit}", unit, "minute_ms", step_ms, USAGE_KEYS, USAGE_MEASURES)
-        for unit, step_ms in (*_STEPS, ("month", None))
+        Rollup(f"{name}_{unit}", unit, "minute_ms", step_ms, keys, USAGE_MEASURES)
+        for name, keys, steps in _USAGE
+        for unit, step_ms in steps
     ),
     "length": (
         Rollup("usage_length_hour", "hour", "hour_ms", 3_600_000, (*LENGTH_KEYS, "kind", "bucket"), ("requests", "tokens")),

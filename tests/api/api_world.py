@@ -15,7 +15,7 @@ from core.rates import Rate
 from core.usage import Deployment
 from models.partitions import ensure_months
 from models.rates_repo import add_rates, declare_service
-from models.tables import EngineMinuteRow, StreamStateRow, UsageDayRow, UsageHourRow, UsageMinuteRow, UsageMonthRow
+from models.tables import EngineMinuteRow, StreamStateRow, UsageMinuteRow
 
 D = Deployment("lab", "prod", "tiny")
 T0 = datetime(2026, 11, 30, 11, tzinfo=UTC)
@@ -27,13 +27,10 @@ KEYS: dict[str, Any] = {
 
 
 def use(connection: Connection, at: datetime = T0, **changes: Any) -> None:
-    """One request of 1000 input and 100 output tokens in the minute, hour, day and month of ``at``."""
+    """One request of 1000 input and 100 output tokens in the minute of ``at``."""
     ensure_months(connection, [at])
     row = {**KEYS, "requests": 1, "input_uncached": 1000, "output": 100, "kv_work_x2": 210_000, "duration_ms": 2000, **changes}
     connection.execute(insert(UsageMinuteRow), [{**row, "minute": at}])
-    connection.execute(insert(UsageHourRow), [{**row, "hour": at.replace(minute=0)}])
-    connection.execute(insert(UsageDayRow), [{**row, "day": at.replace(hour=0, minute=0)}])
-    connection.execute(insert(UsageMonthRow), [{**row, "month": at.replace(day=1, hour=0, minute=0)}])
 
 
 def engine_runs(connection: Connection, **sums: int) -> None:
@@ -53,6 +50,7 @@ def settle(db: Engine, now: datetime) -> None:
         declare_service(connection, NodeService(D, "t", "n1", "A10G", 1, T0), "test")
         use(connection)
         use(connection, team="ads", status="aborted", input_uncached=500, output=7)
+        coarser(connection, "usage")
         engine_runs(connection, prompt_tokens=110, generation_tokens=10)
         caught_up = {"topic": "usage", "catching_up": False, "log_lines": 2, "read_lines": 2, "updated_at": now}
         connection.execute(insert(StreamStateRow), [caught_up])

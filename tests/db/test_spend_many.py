@@ -21,6 +21,7 @@ from core.scopes import Scope, parse_scope
 from core.unit_cost import CostBasis
 from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window, period_window
+from models.ledger_sums import TABLES
 from models.rates_repo import add_rates, declare_service
 from models.tables_money import LedgerHeadRow, LedgerLineRow, LedgerWindowRow
 
@@ -115,14 +116,14 @@ def write(connection: Connection, lines: Sequence[Line]) -> None:
             FROM ledger_line GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
         """)
     )
-    for unit in ("hour", "day"):
+    for table, unit, keys in TABLES:
+        names = ", ".join(keys)
         connection.execute(
             text(f"""
-                INSERT INTO ledger_kind_{unit}
-                    ({unit}, cluster, namespace, model_id, kind, token_kind, currency, lines, tokens, requests, cost, allocated)
-                SELECT date_trunc('{unit}', window_start, 'UTC'), cluster, namespace, model_id, kind, token_kind, 'USD',
+                INSERT INTO {table} ({unit}, {names}, currency, lines, tokens, requests, cost, allocated)
+                SELECT date_trunc('{unit}', window_start, 'UTC') AS at, {names}, 'USD',
                     count(*), sum(tokens), sum(requests), sum(cost), sum(allocated)
-                FROM ledger_line GROUP BY 1, 2, 3, 4, 5, 6
+                FROM ledger_line GROUP BY at, {names}
             """)
         )
 

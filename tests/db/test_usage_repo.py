@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from sqlalchemy import Connection, Engine, insert, text
+from sqlalchemy import Connection, Engine, insert
 
 from bench.year import coarser
 from core.errors import BadInput
 from core.windows import Window
-from models.partitions import ensure_months, month_start
-from models.tables_usage import EngineMinuteRow, UsageDayRow, UsageHourRow, UsageMinuteRow
+from models.partitions import ensure_months
+from models.tables_usage import EngineMinuteRow, UsageMinuteRow
 from models.usage_pieces import Piece, coarsest_for, pieces
 from models.usage_repo import coverage_rows, usage_rows
-from streaming.load_sql import ROLLUPS, month_of_days
 
 pytestmark = pytest.mark.db
 
@@ -48,25 +46,10 @@ def line(minute: datetime, requests: int = 1, **changes: Any) -> dict[str, Any]:
 
 
 def load(connection: Connection, rows: list[dict[str, Any]]) -> None:
-    """Rows of minutes into all four rollups."""
+    """Rows of minutes into every rollup."""
     ensure_months(connection, {row["minute"] for row in rows})
-    for table, name, step in ((UsageMinuteRow, "minute", 60), (UsageHourRow, "hour", 3600), (UsageDayRow, "day", 86400)):
-        connection.execute(insert(table), list(_rolled(rows, name, step)))
-    for month in {month_start(row["minute"]) for row in rows}:
-        connection.execute(text(month_of_days(ROLLUPS["usage"][3], "usage_day")), {"at": month})
-
-
-def _rolled(rows: list[dict[str, Any]], name: str, step: int) -> Iterable[dict[str, Any]]:
-    measures = ("requests", *TOKENS, "prefill_context", "kv_work_x2", "duration_ms", "repeated_input", "operations", "end_unknown")
-    sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * len(measures))
-    keys = [key for key in rows[0] if key not in measures and key != "minute"]
-    for row in rows:
-        start = datetime.fromtimestamp(row["minute"].timestamp() // step * step, UTC)
-        total = sums[(start, *(row[key] for key in keys))]
-        for place, measure in enumerate(measures):
-            total[place] += row[measure]
-    for key, total in sums.items():
-        yield dict(zip((name, *keys), key, strict=True)) | dict(zip(measures, total, strict=True))
+    connection.execute(insert(UsageMinuteRow), rows)
+    coarser(connection, "usage")
 
 
 @pytest.fixture
@@ -207,14 +190,18 @@ def test_coverage_is_the_explained_share_of_engine_tokens(db: Engine) -> None:
     assert (row["gateway_input_tokens"], row["gateway_output_tokens"]) == (900, 95)
     assert row["coverage"] == (Decimal(900 + 90) / 1090).quantize(Decimal("0.000001"))
     assert row["day"] == "2026-10-23"
+    assert (row["difference_in"], row["difference_out"]) == (100, -5)
     reasons = {reason["name"]: reason for reason in row["reasons"]}
-    assert reasons["estimated_stream"] == {"name": "estimated_stream", "tokens_in": 100, "tokens_out": 10, "requests": 2}
-    assert reasons["missing_usage"] == {"name": "missing_usage", "tokens_in": None, "tokens_out": None, "requests": 3}
-    assert reasons["aborted"]["tokens_out"] == 5
+    assert sum(reason["tokens_in"] or 0 for reason in row["reasons"]) == 100
+    assert sum(reason["tokens_out"] or 0 for reason in row["reasons"]) == -5
+    estimated = reasons["estimated_stream"]
+    assert (estimated["tokens_out"], estimated["requests"], estimated["rests_in"], estimated["rests_out"]) == (-5, 3, 100, 15)
+    missing = reasons["missing_usage"]
+    assert (missing["tokens_in"], missing["tokens_out"], missing["requests"]) == (None, None, 3)
     assert reasons["unattributed"]["tokens_in"] == 100
-    assert reasons["over_explained"]["tokens_out"] == 5
     assert reasons["engine_reset"]["count"] == 1
     assert reasons["scrape_gap"]["seconds"] == Decimal("7.5")
+    assert all(reason["known"] for reason in row["reasons"])
 
 
 def test_coverage_is_unknown_without_engine_samples(db: Engine) -> None:

@@ -1,0 +1,108 @@
+"""Sums of usage and ledger lines without the keys most questions do not name: by deployment without its tenants, by team without
+its deployments, projects, users and keys. The same transaction that moves the full sums moves these."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy import BigInteger, Index, SmallInteger, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from models.base import Amount, Base, Utc
+from models.tables_usage import UsageMeasures
+
+DEPLOYMENT_KEYS: tuple[str, ...] = (
+    "cluster", "namespace", "model_id", "service_tier", "status", "usage_source", "workload_class",
+)  # fmt: skip
+TEAM_KEYS: tuple[str, ...] = ("org", "team", "service_tier", "status", "usage_source")
+
+
+def _key() -> Mapped[str]:
+    return mapped_column(String, primary_key=True)
+
+
+def _time() -> Mapped[datetime]:
+    return mapped_column(Utc, primary_key=True, sort_order=-1)
+
+
+class _DeploymentKeys:
+    cluster: Mapped[str] = _key()
+    namespace: Mapped[str] = _key()
+    model_id: Mapped[str] = _key()
+    service_tier: Mapped[str] = _key()
+    status: Mapped[str] = _key()
+    usage_source: Mapped[str] = _key()
+    workload_class: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+
+
+class UsageDeploymentHourRow(_DeploymentKeys, UsageMeasures, Base):
+    __tablename__ = "usage_deployment_hour"
+    hour: Mapped[datetime] = _time()
+
+
+class UsageDeploymentDayRow(_DeploymentKeys, UsageMeasures, Base):
+    __tablename__ = "usage_deployment_day"
+    day: Mapped[datetime] = _time()
+
+
+class _TeamKeys:
+    org: Mapped[str] = _key()
+    team: Mapped[str] = _key()
+    service_tier: Mapped[str] = _key()
+    status: Mapped[str] = _key()
+    usage_source: Mapped[str] = _key()
+
+
+class UsageTeamHourRow(_TeamKeys, UsageMeasures, Base):
+    __tablename__ = "usage_team_hour"
+    hour: Mapped[datetime] = _time()
+
+
+class UsageTeamDayRow(_TeamKeys, UsageMeasures, Base):
+    __tablename__ = "usage_team_day"
+    __table_args__ = (Index("ix_usage_team_day_team", "org", "team", "day"),)
+    day: Mapped[datetime] = _time()
+
+
+class UsageTeamMonthRow(_TeamKeys, UsageMeasures, Base):
+    __tablename__ = "usage_team_month"
+    month: Mapped[datetime] = _time()
+
+
+class _TeamLineSum:
+    """Team, kind and token kind of a line and the currency; ``lines`` counts those summed, 0 once all were taken out again."""
+
+    org: Mapped[str] = _key()
+    team: Mapped[str] = _key()
+    kind: Mapped[str] = _key()
+    token_kind: Mapped[str] = _key()
+    currency: Mapped[str] = mapped_column(String(3), primary_key=True)
+    lines: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    tokens: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    requests: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+
+
+class LedgerTeamHourRow(_TeamLineSum, Base):
+    """Newest versions' lines by team and hour: the edges of a question about teams, and days of most zones."""
+
+    __tablename__ = "ledger_team_hour"
+    __table_args__ = (Index("ix_ledger_team_hour_team", "org", "team", "hour"),)
+    hour: Mapped[datetime] = _time()
+
+
+class LedgerTeamDayRow(_TeamLineSum, Base):
+    """The same by UTC day."""
+
+    __tablename__ = "ledger_team_day"
+    __table_args__ = (Index("ix_ledger_team_day_team", "org", "team", "day"),)
+    day: Mapped[datetime] = _time()
+
+
+class LedgerTeamMonthRow(_TeamLineSum, Base):
+    """The same by UTC month."""
+
+    __tablename__ = "ledger_team_month"
+    month: Mapped[datetime] = _time()
