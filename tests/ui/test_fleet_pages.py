@@ -16,7 +16,7 @@ from core.windows import Window
 from ui.client import ApiProblem
 from ui.view_models.figures import UNKNOWN
 from ui.view_models.fleet import WORDS, figure_points, fleet_cards, fleet_table, fleet_unknowns, step_for
-from ui.view_models.heat_map import heat_cards, heat_points, length_table, ordered_labels
+from ui.view_models.heat_map import heat_cards, heat_points, length_table, ordered_labels, ordered_places
 
 Open = Callable[..., AppTest]
 PAGES = ("fleet", "heat_map")
@@ -110,6 +110,8 @@ def test_heat_map_points_are_the_apis_and_lengths_grow_upwards() -> None:
     points = heat_points(answer, "requests")
     assert sum(point["value"] for point in points) == answer["whole"]["requests"]
     assert ordered_labels(answer)[0] == "32–64 K tokens"
-    assert ordered_labels(answer)[-1] == "0 tokens"
+    assert ordered_labels(answer)[-2:] == ["1 token", "0 tokens"]
+    assert "16–32 K tokens" in ordered_labels(answer)
+    assert ordered_places(answer, "hour_of_day")[::23] == ["00:00", "23:00"]
     assert length_table(answer["lengths"], "hour_of_day").rows[0]["Hour of the day"] == "00:00"
     assert [card.value for card in heat_cards(heat_maps({}, "empty", NOW), "input")][2:] == [UNKNOWN] * 3

@@ -14,20 +14,33 @@ ROW_PX = 30
 LINES = ("#3b82f6", "#d97706", "#0d9488", "#dc2626", "#8b5cf6", "#65a30d", "#ec4899", "#64748b")
 
 
-def heat_rects(points: Sequence[dict[str, Any]], labels: Sequence[str], x_title: str, measure: str) -> None:
+def heat_rects(
+    points: Sequence[dict[str, Any]], places: Sequence[str], labels: Sequence[str], x_title: str, measure: str
+) -> None:
     """Hour by length, darker is more; a place without requests stays blank."""
-    places = sorted({point["place"] for point in points})
     chart = (
         alt.Chart(alt.Data(values=list(points)))
         .mark_rect()
         .encode(
-            x=alt.X("place:N", title=x_title, sort=places, axis=alt.Axis(labelOverlap=True, labelAngle=0)),
-            y=alt.Y("label:N", title=None, sort=list(labels), axis=alt.Axis(labelLimit=200, labelOverlap=False)),
+            x=alt.X(
+                "place:N",
+                title=x_title,
+                sort=None,
+                scale=alt.Scale(domain=list(places)),
+                axis=alt.Axis(labelOverlap=True, labelAngle=0),
+            ),
+            y=alt.Y(
+                "label:N",
+                title=None,
+                sort=None,
+                scale=alt.Scale(domain=list(labels)),
+                axis=alt.Axis(labelLimit=200, labelOverlap=False),
+            ),
             color=alt.Color(
                 "value:Q",
                 title=measure,
                 scale=alt.Scale(type="sqrt", scheme="viridis"),
-                legend=alt.Legend(orient="top", format="~s"),
+                legend=alt.Legend(orient="top", format="~s", tickCount=3),
             ),
             tooltip=[
                 alt.Tooltip("place:N", title=x_title),

@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from core.heat_map import doubling_label
 from ui.view_models.figures import UNKNOWN, count, percent, rounded, stamp
 from ui.view_models.overview import Card
 from ui.view_models.tables import Cell, Column, Table, table
@@ -46,8 +47,16 @@ def place_words(at: int | str) -> str:
 
 def ordered_labels(answer: Answer) -> list[str]:
     """Longest first, so that length grows upwards; every length between the shortest and the longest has a row."""
-    lows = {cell["low_tokens"]: cell["label"] for cell in answer["cells"]}
-    return [lows[low] for low in sorted(lows, reverse=True)]
+    lows = {cell["low_tokens"] for cell in answer["cells"]}
+    if not lows:
+        return []
+    numbers = range(min(lows).bit_length() - 1, max(lows).bit_length())
+    return [doubling_label(number) for number in reversed(numbers)]
+
+
+def ordered_places(answer: Answer, axis: str) -> list[str]:
+    """Every hour of the day; else the places there are, in order."""
+    return [place_words(at) for at in (range(24) if axis == "hour_of_day" else [row["at"] for row in answer["lengths"]])]
 
 
 def heat_cards(answer: Answer, kind: str) -> list[Card]:

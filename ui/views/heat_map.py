@@ -16,7 +16,17 @@ from ui.components.rest import draw_span, explain_figures
 from ui.components.session import fetch, now
 from ui.components.tables import download, draw_table
 from ui.view_models import ranges
-from ui.view_models.heat_map import AXES, KINDS, MEASURES, SPREAD_HELP, heat_cards, heat_points, length_table, ordered_labels
+from ui.view_models.heat_map import (
+    AXES,
+    KINDS,
+    MEASURES,
+    SPREAD_HELP,
+    heat_cards,
+    heat_points,
+    length_table,
+    ordered_labels,
+    ordered_places,
+)
 
 MEANINGS = {
     "Length": "Tokens of one request, in doublings; K is 1,024 tokens, as in context lengths",
@@ -42,7 +52,8 @@ def _filters(at: datetime) -> tuple[Window | None, str, str, str]:
 def _body(answer: dict[str, Any], kind: str, axis: str, measure: str) -> None:
     draw_narrow_cards(heat_cards(answer, kind))
     st.subheader(f"{MEASURES[measure]} by {KINDS[kind].lower()}")
-    heat_rects(heat_points(answer, measure), ordered_labels(answer), AXES[axis], MEASURES[measure])
+    points, places = heat_points(answer, measure), ordered_places(answer, axis)
+    heat_rects(points, places, ordered_labels(answer), AXES[axis], MEASURES[measure])
     st.subheader("Lengths over time")
     shown = length_table(answer["lengths"], axis)
     draw_table(shown, "lengths")
