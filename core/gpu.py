@@ -8,6 +8,8 @@ from datetime import datetime
 
 from core.engine import EngineKey
 
+GPU_SCHEMA = "gpu/1"
+
 GPU_COUNTERS: tuple[str, ...] = ("energy_uj",)
 """Cumulative, whole microjoules: DCGM tells mJ since the driver was loaded, AMD µJ, Triton J since it started."""
 
