@@ -11,6 +11,7 @@ from subprocess import CalledProcessError
 from typing import Any
 from urllib.parse import quote
 
+import psutil
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import URL, Connection, Engine, create_engine, event
@@ -46,7 +47,11 @@ def start_embedded(folder: Path) -> str:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        socket = _embedded(folder, start=True).get_postmaster_info().socket_dir
+        _forget_zombie(folder / "postmaster.pid")
+        server = _embedded(folder, start=True)
+        with server._lock:
+            server.ensure_postgres_running()  # the library remembers a server it once started, dead or alive
+        socket = server.get_postmaster_info().socket_dir
         return f"postgresql://postgres:@/postgres?host={quote(str(socket))}"
     except OSError as error:
         raise Unavailable(f"{folder} cannot be written: {error.strerror}", hint="choose another --data-dir") from error
@@ -55,6 +60,16 @@ def start_embedded(folder: Path) -> str:
         raise Unavailable(f"the embedded PostgreSQL in {folder} did not start", hint=hint) from error
     except Exception as error:
         raise Unavailable(f"the embedded PostgreSQL in {folder} did not start: {error}", hint=f"read {folder}/log") from error
+
+
+def _forget_zombie(pid_file: Path) -> None:
+    """A killed server that nobody has waited for (a container without an init) looks alive to PostgreSQL's own check."""
+    try:
+        is_zombie = psutil.Process(int(pid_file.read_text().split()[0])).status() == psutil.STATUS_ZOMBIE
+    except (FileNotFoundError, IndexError, ValueError, psutil.NoSuchProcess):
+        return
+    if is_zombie:
+        pid_file.unlink()
 
 
 def stop_embedded(folder: Path) -> None:
