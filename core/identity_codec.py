@@ -109,6 +109,8 @@ def _condition_of(text: str, place: str) -> Condition:
             value = json.loads(value)
         except json.JSONDecodeError as error:
             raise BadInput("the quotes are not closed", field=place, value=text) from error
+    elif " AND " in f" {value} ":
+        raise BadInput("a condition is missing beside AND", field=place, value=text, hint="put a value that holds AND in quotes")
     return Condition(name, SIGNS[sign], value)
 
 
