@@ -42,6 +42,7 @@ from models.tables_narrow import (
     UsageTeamHourRow,
     UsageTeamMonthRow,
 )
+from models.tables_quality import StandingCheckRow
 from models.tables_usage import (
     AppliedFileRow,
     DataFaultRow,
@@ -69,7 +70,8 @@ __all__ = [
     "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",
     "LedgerLineMonthRow", "LedgerLineRow", "LedgerTeamDayRow", "LedgerTeamHourRow", "LedgerTeamMonthRow",
     "LedgerWindowDayRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow",
-    "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingLimitRow",
+    "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingCheckRow",
+    "StandingLimitRow",
     "StreamStateRow", "UsageDayRow", "UsageDeploymentDayRow", "UsageDeploymentHourRow", "UsageHourRow", "UsageLengthRow",
     "UsageMinuteRow", "UsageMonthRow", "UsageTeamDayRow", "UsageTeamHourRow", "UsageTeamMonthRow", "metadata",
 ]  # fmt: skip
