@@ -22,9 +22,13 @@ from sqlalchemy.exc import OperationalError
 
 from cli.settings import Settings, TargetSetting, settings_file
 from cli.supervisor import read_pid
-from cli.wiring import database_url
-from core.errors import TokenfuseError
+from cli.wiring import database_url, utc_now
+from core.errors import BadInput, TokenfuseError
+from core.ports import Page
 from eventlog.manifest import current_epoch, segments
+from ingest.engine.families import MAX_PAGE_BYTES
+from ingest.engine.page_table import page_table
+from ingest.engine.parse import Origin
 from models.database import alembic_config, open_engine, unreachable
 from models.outbox_repo import list_heartbeats
 from models.quality_repo import stream_lags
@@ -210,6 +214,8 @@ def _targets(settings: Settings) -> Iterator[Finding]:
     if not settings.targets:
         yield Finding("targets", "warning", "no engine to scrape", "add [[targets]] to tokenfuse.toml or run `tokenfuse init`")
     for number, target in enumerate(settings.targets, start=1):
+        if target.kind == "gpu":
+            continue
         missing = [name for name, there in (("gpu", target.gpu), ("count", target.count), ("node", target.node)) if not there]
         if missing:
             yield Finding(
@@ -224,9 +230,20 @@ def _ask(target: TargetSetting) -> Finding:
     name = f"target {target.url}"
     try:
         with urllib.request.urlopen(target.url, timeout=5, context=ssl.create_default_context()) as answer:
-            body = answer.read(8_000_000)
+            body, content_type = answer.read(MAX_PAGE_BYTES + 1), answer.headers.get("content-type", "")
     except (urllib.error.URLError, OSError, ValueError) as error:
         return Finding(name, "error", f"does not answer: {error}", "is the engine up, and the URL right (it ends in /metrics)?")
-    if b"vllm" not in body:
-        return Finding(name, "error", "answers, but with no vLLM metrics", "was vLLM started with --disable-log-stats?")
-    return Finding(name, "ok", f"answers with {body.count(b'vllm:'):,} vLLM series lines")
+    try:
+        page = page_table(
+            Page(target.url, utc_now(), body, content_type), Origin(model_id=target.model_id or None, kind=target.kind)
+        )
+    except BadInput as error:
+        return Finding(name, "error", str(error), "is this a metrics address (it ends in /metrics)?")
+    if page.faults:
+        first = page.faults[0]
+        hint = str(first.detail.get("hint", "`tokenfuse show metrics --page FILE` shows what is read of a saved page"))
+        return Finding(name, "error", f"{first.kind}: {dict(first.detail)}", hint)
+    subjects = sorted({value.subject for value in page.values})
+    return Finding(
+        name, "ok", f"answers with {len(page.values)} numbers of {len(subjects)} {target.kind}s: {', '.join(subjects)}"
+    )

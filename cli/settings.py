@@ -17,7 +17,7 @@ SETTINGS_FILE = Path("tokenfuse.toml")
 
 
 class TargetSetting(BaseModel):
-    """One engine to scrape, and the GPUs it is paid for."""
+    """One engine to scrape, and the GPUs it is paid for; or (``kind``) a node's GPU exporter."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,6 +28,7 @@ class TargetSetting(BaseModel):
     cluster: str = "default"
     namespace: str = "default"
     model_id: str = ""
+    kind: Literal["engine", "gpu"] = "engine"
 
 
 class Settings(BaseSettings):

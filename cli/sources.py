@@ -77,7 +77,7 @@ def servers_read(settings: Settings) -> list[PrometheusSetting]:
 def static_targets(settings: Settings) -> StaticTargets:
     return StaticTargets(
         [
-            FoundTarget(t.url, t.gpu, t.count, t.node, t.cluster, t.namespace, t.model_id)
+            FoundTarget(t.url, t.gpu, t.count, t.node, t.cluster, t.namespace, t.model_id, kind=t.kind)
             for t in settings.targets
         ]
     )  # fmt: skip
@@ -95,7 +95,7 @@ def discovery_sources(settings: Settings) -> dict[str, TargetSource]:
 
 def scrape_target_of(found: FoundTarget) -> Target:
     return Target(
-        found.url, found.gpu, found.count, found.node, found.cluster, found.namespace, found.model_id or None
+        found.url, found.gpu, found.count, found.node, found.cluster, found.namespace, found.model_id or None, found.kind
     )  # fmt: skip
 
 

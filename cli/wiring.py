@@ -67,7 +67,7 @@ def ready_database(settings: Settings, url: str) -> Engine:
 def declare_targets(connection: Connection, targets: Iterable[TargetSetting]) -> None:
     """Put the GPUs of complete targets into the inventory from now on; ``doctor`` names the incomplete ones."""
     for target in targets:
-        if target.gpu and target.count and target.node and target.model_id:
+        if target.kind == "engine" and target.gpu and target.count and target.node and target.model_id:
             declare_service(
                 connection,
                 NodeService(
@@ -83,7 +83,9 @@ def declare_targets(connection: Connection, targets: Iterable[TargetSetting]) ->
 
 
 def scrape_target(target: TargetSetting) -> Target:
-    return Target(target.url, target.gpu, target.count, target.node, target.cluster, target.namespace, target.model_id or None)
+    return Target(
+        target.url, target.gpu, target.count, target.node, target.cluster, target.namespace, target.model_id or None, target.kind
+    )
 
 
 @contextmanager

@@ -73,7 +73,7 @@ class PageSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class FoundTarget:
     """One engine's metrics address and the capacity behind it. Empty, 0 or None: not known; ``unknown`` says why the GPUs are
-    not. ``since``: when its GPUs were taken, where the source tells."""
+    not. ``since``: when its GPUs were taken, where the source tells. ``kind`` gpu: a GPU exporter, which is not paid for."""
 
     url: str
     gpu: str = ""
@@ -84,6 +84,7 @@ class FoundTarget:
     model_id: str = ""
     since: datetime | None = None
     unknown: str = ""
+    kind: Literal["engine", "gpu"] = "engine"
 
 
 class TargetSource(Protocol):

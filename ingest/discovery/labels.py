@@ -43,6 +43,7 @@ def target_of(address: str, labels: Mapping[str, str], defaults: TargetDefaults,
         cluster=labels.get("cluster", defaults.cluster),
         namespace=labels.get("namespace", defaults.namespace),
         model_id=labels.get("model_id", defaults.model_id),
+        kind="gpu" if labels.get("kind") == "gpu" else "engine",
     )
 
 
