@@ -27,6 +27,7 @@ ROWS = {
     "queries": "bench.queries",
     "spool": "bench.spool_part",
     "ledger": "bench.ledger_difference",
+    "scrape": "bench.scrape_map",
 }
 """Each module's ``measure(*, quick)`` gives one row."""
 PAGE = Path(__file__).parent.parent / "docs/bench.md"
