@@ -49,7 +49,7 @@ _EXCESS = """
     ),
     booked AS (
         SELECT s.n, u.{level} AS at, sum({input}) AS tokens_in, sum(u.output) AS tokens_out
-        FROM span s JOIN usage_{level} u USING (cluster, namespace, model_id)
+        FROM span s JOIN {usage} u USING (cluster, namespace, model_id)
         WHERE u.{level} >= s.start AND u.{level} < s."end" AND u.{level} >= :first AND u.{level} < :last GROUP BY s.n, u.{level}
     ),
     seen AS (
@@ -128,5 +128,6 @@ def _excess(connection: Connection, spans: Mapping[Key, Window], level: str) -> 
         "first": min(span.start for span in spans.values()),
         "last": max(span.end for span in spans.values()),
     }
-    rows = connection.execute(text(_EXCESS.format(level=level, input=INPUT_SQL)), values)
+    usage = "usage_minute" if level == "minute" else f"usage_deployment_{level}"
+    rows = connection.execute(text(_EXCESS.format(level=level, usage=usage, input=INPUT_SQL)), values)
     return {keys[row[0] - 1]: (int(row[1]), int(row[2]), int(row[3]), int(row[4])) for row in rows}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -12,8 +12,9 @@ from sqlalchemy import Connection, text
 from core.reconcile import EngineView, GatewayView
 from core.usage import Deployment
 from core.windows import Window, period_window, zone
-from models.usage_keys import DEPLOYMENT_COLUMNS, filter_sql, key_sql
-from models.usage_pieces import coarsest_for, pieces
+from models.usage_keys import DEPLOYMENT_COLUMNS, columns_of, filter_sql, key_sql
+from models.usage_pieces import Level, coarsest_for
+from models.usage_rollups import ENGINE, USAGE, Family, rollup_rows
 
 VENDOR = "vendor"
 INPUT_SQL = "input_uncached + input_cache_read + input_cache_write_5m + input_cache_write_1h"
@@ -100,35 +101,34 @@ def read_views(connection: Connection, question: Question) -> dict[Key, Views]:
 def _gateway(connection: Connection, question: Question) -> Iterator[tuple[Key, dict[str, int]]]:
     where, values = filter_sql(question.filters)
     values["vendor"] = VENDOR
-    coarsest = coarsest_for(question.time_key, question.window, question.zone_name)
-    found = []
-    for number, part in enumerate(pieces(question.window, coarsest)):
-        values |= {f"start{number}": part.start, f"end{number}": part.end}
-        found.append(
-            f"SELECT {_keys(question, part.level, values)}, status, usage_source, {INPUT_SQL} AS tokens_in, "
-            f"output AS tokens_out, requests, repeated_input FROM usage_{part.level} "
-            f"WHERE {part.level} >= :start{number} AND {part.level} < :end{number} AND cluster <> :vendor{where}"
-        )
+    columns = f"status, usage_source, {INPUT_SQL} AS tokens_in, output AS tokens_out, requests, repeated_input"
+    found = _unsummed(question, USAGE, ("status", "usage_source"), columns, f" AND cluster <> :vendor{where}", values)
     sums = ", ".join(f"coalesce({rule}, 0)::bigint AS {name}" for name, rule in _GATEWAY.items())
-    return _rows(connection, question, f"SELECT {_names(question)}, {sums} FROM ({' UNION ALL '.join(found)}) AS part", values)
+    return _rows(connection, question, f"SELECT {_names(question)}, {sums} FROM ({found}) AS part", values)
 
 
 def _engine(connection: Connection, question: Question) -> Iterator[tuple[Key, dict[str, int]]]:
     """Engines are summed one by one first: which of them tell, and which fetch prompts from others."""
     where, values = filter_sql(question.filters)
-    coarsest = coarsest_for(question.time_key, question.window, question.zone_name)
-    found = []
-    for number, part in enumerate(pieces(question.window, "day" if coarsest == "month" else coarsest)):
-        values |= {f"start{number}": part.start, f"end{number}": part.end}
-        found.append(
-            f"SELECT {_keys(question, part.level, values)}, target, engine, {', '.join(_ENGINE_SUMS)} FROM engine_{part.level} "
-            f"WHERE {part.level} >= :start{number} AND {part.level} < :end{number}{where}"
-        )
+    found = _unsummed(question, ENGINE, ("target", "engine"), f"target, engine, {', '.join(_ENGINE_SUMS)}", where, values)
     each = ", ".join(f"sum({name}) AS {name}" for name in _ENGINE_SUMS)
     names = _names(question)
-    engines = f"SELECT {names}, {each} FROM ({' UNION ALL '.join(found)}) AS part GROUP BY {names}, target, engine"
+    engines = f"SELECT {names}, {each} FROM ({found}) AS part GROUP BY {names}, target, engine"
     sums = ", ".join(f"({rule})::bigint AS {name}" for name, rule in _ENGINE.items())
     return _rows(connection, question, f"SELECT {names}, {sums} FROM ({engines}) AS each", values)
+
+
+def _unsummed(
+    question: Question, families: Sequence[Family], own: Sequence[str], columns: str, where: str, values: dict[str, Any]
+) -> str:
+    """The rows of the question's window with its keys and ``columns``, which are of the key columns ``own`` and of sums."""
+    coarsest = coarsest_for(question.time_key, question.window, question.zone_name)
+    named = (*columns_of(question.filters), *DEPLOYMENT_COLUMNS, *own)
+
+    def select(level: Level) -> str:
+        return f"{_keys(question, level, values)}, {columns}"
+
+    return rollup_rows(families, question.window, coarsest, named, select, where, values)
 
 
 def _names(question: Question) -> str:

@@ -100,7 +100,7 @@ def _work(connection: Connection, view: View) -> dict[str, int]:
 
 def _meta(connection: Connection, view: View, figures: UnitFigures, spent: Spend) -> dict[str, Any]:
     sources = ("price_source", "utilisation_source", "weight_source")
-    covered = [] if view.filters else coverage_rows(connection, (), _whole_minutes(view.elapsed))
+    covered = [] if view.filters else coverage_rows(connection, (), _whole_minutes(view.elapsed), with_reasons=False)
     return {
         **{name: figures.meta.get(name) for name in sources},
         "basis": view.basis,
