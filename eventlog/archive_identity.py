@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import duckdb
 import orjson
 
+from core.errors import Unavailable
 from core.windows import Window, epoch_ms
 from eventlog.archive_manifest import files_of
 
@@ -26,11 +27,11 @@ WITH raw AS (
          input_cache_read AS input_cached, output,
          CASE WHEN contains(record, '"identity":{') THEN json_extract(record, '$.raw.identity')::VARCHAR END AS identity,
          {model} AS model
-  FROM read_parquet($files, hive_partitioning = false)),
+  FROM read_parquet($files, hive_partitioning = false, union_by_name = true)),
 one AS (
   SELECT * FROM raw
   QUALIFY row_number() OVER (PARTITION BY request_id ORDER BY substr(segment, 10), segment, line_no) = 1)
-SELECT len(list_filter($starts::BIGINT[], s -> s <= finished_ms)), cluster, namespace, model_id, org, team, project, user_id,
+SELECT len(list_filter($starts::BIGINT[], lambda s: s <= finished_ms)), cluster, namespace, model_id, org, team, project, user_id,
        key_id, service_tier, status, coalesce(identity, ''), coalesce(model, ''),
        count(*)::BIGINT, sum(input)::BIGINT, sum(input_cached)::BIGINT, sum(output)::BIGINT
 FROM one WHERE finished_ms >= $from_ms AND finished_ms < $to_ms
@@ -55,11 +56,14 @@ class IdentityGroup(NamedTuple):
 def identity_groups(
     data_dir: Path, window: Window, starts_ms: Sequence[int] = (), *, with_model: bool = True
 ) -> Iterator[IdentityGroup]:
-    """Groups of the requests that finished in ``window``, each request once; ``with_model``: by asked model too."""
+    """Groups of the requests that finished in ``window``, each request once; ``with_model``: by asked model too.
+
+    Raises Unavailable when a file goes away meanwhile.
+    """
     files = files_of(data_dir, "usage", (window.start - COPIES).date(), (window.end + COPIES).date())
     if not files:
         return
-    sql = _SQL.format(model=_MODEL if with_model else "''")
+    sql = _SQL.replace("{model}", _MODEL if with_model else "''")
     values = {
         "files": [str(path) for path in files], "starts": list(starts_ms), "from_ms": epoch_ms(window.start),
         "to_ms": epoch_ms(window.end),
@@ -72,7 +76,13 @@ def identity_groups(
             "preserve_insertion_order": False,
         }
         with duckdb.connect(config=config) as connection:
-            cursor = connection.execute(sql, values)
+            try:
+                cursor = connection.execute(sql, values)
+            except duckdb.IOException as error:
+                hint = "try again; `tokenfuse doctor` looks at the disk"
+                raise Unavailable(
+                    "files of the archive could not be read: retention may just have removed them", hint=hint
+                ) from error
             while rows := cursor.fetchmany(_FETCH_ROWS):
                 yield from map(_group, rows)
 
