@@ -155,6 +155,7 @@ def control_settings(settings: Settings, url: str) -> ControlSettings:
         policy_ttl=timedelta(minutes=settings.policy_ttl_minutes),
         close=close_settings(settings),
         webhook=webhook,
+        data_dir=settings.data_dir.resolve(),
     )
 
 

@@ -1,9 +1,10 @@
 """The control loop: woken by every loader commit and settings change, and at least once a second.
 
-The deciding lane (this thread) measures budgets, folds breakers and publishes the policy; the ledger lane closes quarter hours
-and the outbox lane delivers effects, each in a thread of its own: a slow webhook never delays a refusal. Everything is
-level-triggered from the database: the loop may die at any point and start again. One runner at a time holds an advisory lock;
-another waits as a standby. A failing step is logged and does not stop the others.
+The deciding lane (this thread) measures budgets, folds breakers and publishes the policy; the ledger lane closes quarter hours,
+the outbox lane delivers effects and the standing lane compares finished days with the raw archive, each in a thread of its own:
+a slow webhook never delays a refusal. Everything is level-triggered from the database: the loop may die at any point and start
+again. One runner at a time holds an advisory lock; another waits as a standby. A failing step is logged and does not stop the
+others.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
@@ -24,6 +26,7 @@ from control.ledger_close import CloseSettings, close_due
 from control.notify.webhook import WebhookEffector, WebhookSettings
 from control.outbox import drain
 from control.policy_publish import POLICY_TTL, publish
+from control.standing_check import check_next
 from core.breaker_values import Breaker, BreakerPolicy
 from core.errors import TokenfuseError
 from core.ports import Effector
@@ -45,7 +48,8 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class ControlSettings:
-    """What the loop needs to know; ``cli`` fills it. Times in seconds."""
+    """What the loop needs to know; ``cli`` fills it. Times in seconds. ``data_dir`` holds the raw archive that finished days are
+    compared with; None: no standing checks here."""
 
     database_url: str
     policy: BreakerPolicy = field(default_factory=BreakerPolicy)
@@ -55,6 +59,8 @@ class ControlSettings:
     tick_s: float = 1.0
     ledger_every_s: float = 30.0
     outbox_every_s: float = 1.0
+    data_dir: Path | None = None
+    standing_every_s: float = 300.0
     now: Callable[[], datetime] = utc_now
 
 
@@ -160,7 +166,7 @@ def _beat(engine: Engine, settings: ControlSettings, report: PassReport | None) 
 
 
 class _Lanes:
-    """The two slow lanes, started once this process is the runner."""
+    """The slow lanes, started once this process is the runner."""
 
     def __init__(self, engine: Engine, settings: ControlSettings, stop: threading.Event) -> None:
         self._engine, self._settings, self._stop = engine, settings, stop
@@ -170,7 +176,7 @@ class _Lanes:
     def start(self) -> None:
         if self._threads:
             return
-        for name, target in (("ledger", self._ledger), ("outbox", self._outbox)):
+        for name, target in (("ledger", self._ledger), ("outbox", self._outbox), ("standing", self._standing)):
             thread = threading.Thread(target=target, name=f"control-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -194,3 +200,10 @@ class _Lanes:
             _guarded("draining the outbox", drain, self._engine, channels, self._settings.now())
             self.wake.wait(self._settings.outbox_every_s)
             self.wake.clear()
+
+    def _standing(self) -> None:
+        """One day a turn: each reads some days of the archive."""
+        while self._settings.data_dir is not None and not self._stop.wait(self._settings.standing_every_s):
+            day = _guarded("a standing check", check_next, self._engine, self._settings.data_dir, self._settings.now())
+            if day is not None:
+                log.info("the rollups of %s were compared with the raw archive", day)

@@ -115,6 +115,22 @@ def usage_minutes(data_dir: Path, window: Window, *, horizon: timedelta = timede
     ]
 
 
+def usage_sums(
+    data_dir: Path, window: Window, *, horizon: timedelta = timedelta(days=7)
+) -> dict[tuple[str, str, str], tuple[int, ...]]:
+    """The rows of ``usage_minutes`` summed by (cluster, namespace, model id): measures in the order of MINUTE_MEASURES."""
+    inner = _MINUTES_SQL.format(
+        read="{read}", columns=_selected(_RAW_COLUMNS), first_of_each=_FIRST_OF_EACH, keys=", ".join(MINUTE_KEYS)
+    )  # fmt: skip
+    names = ", ".join(("minute_ms", *MINUTE_KEYS, *MINUTE_MEASURES))
+    sums = ", ".join(f"sum({name})::HUGEINT" for name in MINUTE_MEASURES)
+    sql = f"SELECT cluster, namespace, model_id, {sums} FROM ({inner}) AS part ({names}) GROUP BY ALL ORDER BY ALL"
+    parameters = {"start": epoch_ms(window.start), "end": epoch_ms(window.end)}
+    last = window.end + MAX_DURATION + horizon
+    rows = query_archive(data_dir, "usage", sql, parameters, (window.start - horizon).date(), last.date())
+    return {(row[0], row[1], row[2]): tuple(int(value) for value in row[3:]) for row in rows}
+
+
 def contains_ids(data_dir: Path, ids: Collection[str], since: date | None = None) -> set[str]:
     """Which of these request ids the usage archive holds (in files of UTC dates on or after ``since``)."""
     if not ids:
