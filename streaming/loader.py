@@ -50,7 +50,10 @@ class Loader:
         return sum(self._apply(kind, batch) for kind in delta_files.KINDS for batch in _batches(found[kind]))
 
     def import_side_topics(self) -> int:
-        """Bring in quarantined records, data faults and gateways' counters; returns the number of lines. Raises Unavailable as ``run_once``."""
+        """Bring in quarantined records, data faults and gateways' counters; returns the number of lines.
+
+        Raises Unavailable as ``run_once``.
+        """
         folder, now = self.deltas.parent / "log", self.now()
         side = sum(import_topic(self.engine, folder, topic, now) for topic in TABLES)
         return side + import_counters(self.engine, folder, now)

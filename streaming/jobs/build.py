@@ -14,7 +14,7 @@ from pyflink.table import DataTypes, Schema, StreamTableEnvironment
 
 from streaming.delta_columns import delta_folder
 from streaming.flink_path import flink_path
-from streaming.jobs.engine import ENGINE_CHANGE, ENGINE_LINES, GPU_CHANGE, FoldEngine
+from streaming.jobs.engine import ENGINE_LINES, FoldEngine, gpu_change, row_type
 from streaming.jobs.state_check import require_only_sources_unclaimed
 from streaming.plan import Columns, Plan
 from streaming.settings import StreamSettings, scratch_folder
@@ -86,12 +86,16 @@ def build(plan: Plan, settings: StreamSettings, folders: JobFolders, web_port: i
     _register(tables, "usage_log", _source(env, "usage", folders.usage, plan.usage_columns, settings), plan.usage_columns)
     _register(tables, "engine_log", _source(env, "engine", folders.engine, plan.engine_columns, settings), plan.engine_columns)
     lines = tables.to_data_stream(tables.sql_query(ENGINE_LINES))
-    changes = lines.key_by(lambda row: row[0], key_type=Types.STRING()).process(FoldEngine(), output_type=ENGINE_CHANGE)
-    # one Python worker is plenty for a scrape per engine every few seconds, and each costs seconds of start-up
+    changes = lines.key_by(lambda row: row[0], key_type=Types.STRING()).process(
+        FoldEngine(plan.deltas), output_type=row_type(plan.deltas["engine"])
+    )
+    # one Python interpreter is plenty for a scrape per engine every few seconds
     changes.set_parallelism(1).uid("engine-fold").name("engine fold")
     tables.create_temporary_view("engine_change", tables.from_data_stream(changes))
     if "gpu" in plan.deltas:
-        tables.create_temporary_view("gpu_change", tables.from_data_stream(changes.get_side_output(GPU_CHANGE)))
+        tables.create_temporary_view(
+            "gpu_change", tables.from_data_stream(changes.get_side_output(gpu_change(plan.deltas["gpu"])))
+        )
     for kind, columns in plan.deltas.items():
         tables.execute_sql(sink_sql(kind, columns, folders.deltas))
     for view in plan.views:

@@ -16,7 +16,7 @@ def require_only_sources_unclaimed(env: StreamExecutionEnvironment, restore: str
 
     ``restore`` is a checkpoint folder (``streaming.flink_path``). Only sources keep coordinator state, so that tells them apart.
     """
-    known = _operator_ids(env)
+    known = operator_ids(env)
     lost = [
         str(state.getOperatorID())
         for state in _operator_states(restore)
@@ -31,7 +31,7 @@ def require_only_sources_unclaimed(env: StreamExecutionEnvironment, restore: str
         )
 
 
-def _operator_ids(env: StreamExecutionEnvironment) -> set[str]:
+def operator_ids(env: StreamExecutionEnvironment) -> set[str]:
     """Ids under which the operators of the job look for state; reading the graph leaves it in place."""
     graph = env._j_stream_execution_environment.getStreamGraph(False).getJobGraph()
     found: set[str] = set()
