@@ -38,11 +38,12 @@ def stack() -> Iterator[Stack]:
 class Guarded:
     """A small service behind the guard, on a real port. ``/v1/completions`` answers after ``delay_s`` of the body."""
 
-    def __init__(self, stack: Stack, name: str) -> None:
+    def __init__(self, stack: Stack, name: str, on_expiry: str | None = None) -> None:
         token, key = stack.guard(name)
         settings = GuardSettings(
             url=stack.api_url, token=token, name=name, keys=((key["key_id"], key["secret"].encode()),),
             state_dir=str(stack.folder), deployment=str(POOL), tenant_keys=(("g", TENANT_KEY),), wait_s=5.0, report_every_s=1.0,
+            on_expiry=on_expiry,
         )  # fmt: skip
         app = FastAPI()
 
@@ -164,13 +165,39 @@ def test_the_same_crossing_twice_trips_once(stack: Stack) -> None:
     assert len(opened) == 1
 
 
-def test_with_the_api_down_the_guard_obeys_until_expiry_then_fails_open(stack: Stack, guarded: Guarded) -> None:
+@pytest.fixture
+def closed(stack: Stack) -> Iterator[Guarded]:
+    """A guard whose own settings say: no policy, no traffic."""
+    service = Guarded(stack, "e2e-guard-closed", on_expiry="closed")
+    yield service
+    service.close()
+
+
+def test_with_the_api_down_guards_obey_until_expiry_then_fail_as_told_and_say_so(
+    stack: Stack, guarded: Guarded, closed: Guarded
+) -> None:
     arm(stack, "api-down", "0.001")
     cross(stack, "api-down")
-    wait_for("refusal", lambda: guarded.ask("api-down").status_code == 503)
+    wait_for("refusal by both", lambda: [guard.ask("api-down").status_code for guard in (guarded, closed)] == [503, 503])
+    assert [guard.ask("somebody-else").status_code for guard in (guarded, closed)] == [200, 200]
     with api_down(stack):
-        assert guarded.ask("api-down").status_code == 503
+        assert guarded.ask("api-down").status_code == closed.ask("api-down").status_code == 503
         wait_for("expiry", lambda: guarded.ask("api-down").status_code == 200, timeout_s=120)
+        assert guarded.ask("somebody-else").headers["x-tokenfuse-policy"].startswith("policy_expired; open; version=")
+
+        wait_for("expiry", lambda: closed.ask("somebody-else").status_code == 503, timeout_s=120)
+        refused = closed.ask("somebody-else")
+        assert refused.json()["error"]["code"] == "policy_expired"
+        assert "no cost policy is in force" in refused.json()["error"]["message"]
+        assert refused.headers["x-should-retry"] == "false"
+    wait_for("a policy again", lambda: closed.ask("somebody-else").status_code == 200)
+    assert closed.ask("api-down").status_code == 503
+    wait_for("the report of what it refused meanwhile", lambda: "e2e-guard-closed" in reporters_of_refusals(stack))
+
+
+def reporters_of_refusals(stack: Stack) -> set[str]:
+    records = stack.api.get("/v1/audit").json()["records"]
+    return {record["actor"] for record in records if record["action"] == "guard.report" and record["detail"].get("refused")}
 
 
 @contextmanager
