@@ -44,12 +44,19 @@ class UsageRow(Keys):
     refused: int
     estimated: int = Field(description="Requests whose counts the gateway estimated.")
     missing: int = Field(description="Requests without any counts: their tokens are not in this row.")
+    operations: int = Field(description="What was asked, however many attempts (retries, fallbacks) it took.")
+    attempts: int = Field(description="Requests sent to a model; equal to `requests`.")
+    attempts_end_unknown: int = Field(
+        description="Failed attempts which may or may not have been tried again: at most so many operations more."
+    )
     input_uncached: int
     input_cache_read: int
     input_cache_write_5m: int
     input_cache_write_1h: int
     output: int
     output_reasoning: int = Field(description="Part of output.")
+    wasted_input: int = Field(description="Part of the input: what failed or was left by its caller.")
+    wasted_output: int = Field(description="Part of output: what failed or was left by its caller.")
 
 
 class UsageOut(BaseModel):

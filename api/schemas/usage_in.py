@@ -67,6 +67,8 @@ USAGE_RECORD: Schema = {
         "stream": {"type": "boolean"},
         "n": {"type": "integer", "minimum": 1},
         "attempt": {"type": "integer", "minimum": 1},
+        "operation_id": _name(MAX_ID),
+        "ends_operation": {"type": "boolean", "description": "False when another attempt of the same operation followed."},
         "provider": _name(),
         "raw": {"type": "object", "description": "The source's own usage object; texts are dropped."},
     },

@@ -107,6 +107,20 @@ def test_days_follow_the_reporting_zone(db: Engine, rows: list[dict[str, Any]], 
     assert [row["day"] for row in found] == sorted(expected)
 
 
+def test_operations_attempts_and_waste_are_apart(db: Engine) -> None:
+    """B10: two operations, five attempts, 240/60 tokens once; a left stream burned 5/2."""
+    rows = [
+        line(START, requests=2, operations=2, input_uncached=240, output=60),
+        line(START, status="error", requests=3, end_unknown=1, input_uncached=7, input_cache_read=1),
+        line(START, status="aborted", requests=1, operations=1, input_uncached=5, output=2),
+    ]
+    with db.begin() as connection:
+        load(connection, rows)
+        (row,) = usage_rows(connection, [], Window(START, START + timedelta(minutes=1)))
+    assert (row["operations"], row["attempts"], row["attempts_end_unknown"], row["requests"]) == (3, 6, 1, 6)
+    assert (row["wasted_input"], row["wasted_output"], row["input_uncached"], row["output"]) == (13, 2, 252, 62)
+
+
 def test_hours_and_minutes_are_instants(db: Engine) -> None:
     with db.begin() as connection:
         load(connection, [line(at("2026-10-23T05:17:00"), output=3), line(at("2026-10-23T05:18:00"), output=4)])
