@@ -41,10 +41,10 @@ def read_api(url: str, key: str, *, page_rows: int = PAGE_ROWS, transport: httpx
     headers = {"Authorization": f"Bearer {key}"}
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, transport=transport) as client:
-            keys = _pages(client, "/key/list", "keys", {"size": page_rows, "return_full_object": "true"})
+            keys = list(_pages(client, "/key/list", "keys", {"size": page_rows, "return_full_object": "true"}))
             teams = _body(client, "/team/list", {})
             users = _pages(client, "/user/list", "users", {"page_size": page_rows})
-            return _aliases({"key": list(keys), "team": _rows(teams, "/team/list"), "user": list(users)})
+            return _aliases({"key": keys, "team": _rows(teams, "/team/list"), "user": list(users)})
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         raise BadInput("is not a URL", field="litellm_url", value=url, hint="write http://HOST:4000") from error
     except httpx.HTTPError as error:
