@@ -132,7 +132,7 @@ def parse(text: str) -> Conventions:
         streaming_operations=frozenset(raw["streaming_operations"]),
         aborted_error_types=frozenset(raw["aborted_error_types"]),
         self_hosted=frozenset(raw["self_hosted"]),
-        vendor_hosts=tuple(raw["vendor_hosts"]),
+        vendor_hosts=tuple(f".{host}" for host in raw["vendor_hosts"]),
         metrics=metrics,
         token_type_attributes=tuple(raw["token_type_attributes"]),
         token_types=token_types,

@@ -82,5 +82,5 @@ def _token_type(point: Point, table: Conventions) -> str | None:
     if given in table.token_types_of_sums:
         return None
     if given not in table.token_types:
-        raise BadRecord("is no token type known here", field="gen_ai.token.type", value=given)
+        raise BadRecord("is no token type known here", field="gen_ai.token.type", hint=f"known: {', '.join(table.token_types)}")
     return table.token_types[str(given)]

@@ -204,7 +204,7 @@ def served_at(
         if name and name in options.pools:
             return options.pools[name], "self_hosted"
     provider = label(table.first(attributes, "provider"), "provider").lower()
-    is_bought = not host or host.lower().endswith(table.vendor_hosts)
+    is_bought = not host or f".{host.lower()}".endswith(table.vendor_hosts)
     if provider and provider not in table.self_hosted and model and is_bought:
         return Deployment("vendor", provider, model), provider
     return Deployment(own.cluster, own.namespace, model or own.model_id), "self_hosted"
