@@ -110,7 +110,7 @@ class OtlpIntake:
     def _usage(self, rows: Sequence[ParsedRow], items: int, own: Scope | None, source: str) -> Outcome:
         if not rows:
             return Outcome(0, items, 0)
-        verdicts = self.ingest.accept(rows if own is None else own_only(rows, own), source=source)
+        verdicts = self.ingest.accept(own_only(rows, own), source=source, within=own.parts if own else ())
         counts = Counter(verdict.verdict for verdict in verdicts)
         why = _summary(f"{v.field}: {v.reason}" for v in verdicts if v.verdict == "quarantined")
         rejected = counts["quarantined"]

@@ -72,7 +72,7 @@ def _accept(parts: Parts, caller: Principal, raw: Raw, adapter: UsageAdapter, op
     text = unpack(raw, parts.settings.max_unpacked_mb)
     rows = _parsed(adapter.rows(BytesIO(text), options), parts.settings.max_records)
     own = own_scope(caller)
-    verdicts = parts.ingest.accept(rows if own is None else own_only(rows, own), source=f"api:{caller.name}")
+    verdicts = parts.ingest.accept(own_only(rows, own), source=f"api:{caller.name}", within=own.parts if own else ())
     return _answer(parts, verdicts)
 
 
