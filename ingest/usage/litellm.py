@@ -5,20 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, BinaryIO
 
 from core.errors import BadRecord
 from core.tokens import MAX_TOKENS
 from core.usage import MAX_ID, MAX_NAME, TenantPath
 from core.usage_codec import whole_number
+from ingest.usage.litellm_attempts import told_apart
 from ingest.usage.litellm_call import Call, is_read, record_of, request_id, tag
-from ingest.usage.reading import json_items
+from ingest.usage.reading import Item, json_items
 from ingest.usage.rows import BadRow, ParsedRow, ReadRow, SourceOptions, bad_row, prepare
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NEEDED = ("call_type", "startTime", "endTime")
+TOGETHER = 1_000
+"""So many payloads are looked at side by side."""
 GUARD_SAYS = "tokenfuse_policy"
 """What our guard adds to a payload: the policy entry that acted on the call."""
+GUARD_ENDS = "tokenfuse_ends_operation"
 Object = Mapping[str, Any]
 
 
@@ -27,15 +32,31 @@ class LiteLlm:
         return b'"call_type"' in head and (b'"litellm_call_id"' in head or b'"startTime"' in head)
 
     def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
-        for item in json_items(stream):
-            yield item if isinstance(item, BadRow) else row(item[0], item[1], options)
+        items = json_items(stream)
+        while chunk := list(islice(items, TOGETHER)):
+            yield from _chunk_rows(chunk, options)
 
 
-def row(position: int, item: Any, options: SourceOptions) -> ParsedRow:
-    """One payload (or its wrapper) as a row."""
+def _chunk_rows(chunk: list[Item | BadRow], options: SourceOptions) -> Iterator[ParsedRow]:
+    """Rows that lie together: attempts of one operation are told apart among them."""
+    read = [item if isinstance(item, BadRow) else _read(*item) for item in chunk]
+    calls = iter(told_apart([found[1] for found in read if not isinstance(found, BadRow)]))
+    for found in read:
+        yield found if isinstance(found, BadRow) else _judged(found[0], next(calls), found[2], options)
+
+
+def _read(position: int, item: Any) -> tuple[int, Call, Any] | BadRow:
+    """One payload (or its wrapper) as a call."""
     payload = item.get("payload", item) if isinstance(item, dict) else item
     try:
-        return judged(position, call_of(payload), options)
+        return position, call_of(payload), payload
+    except BadRecord as error:
+        return bad_row(position, error, payload)
+
+
+def _judged(position: int, call: Call, payload: Any, options: SourceOptions) -> ParsedRow:
+    try:
+        return judged(position, call, options)
     except BadRecord as error:
         return bad_row(position, error, payload)
 
@@ -86,9 +107,11 @@ def call_of(payload: Any) -> Call:
         error_class=label(error, "error_class"),
         error_code=label(error, "error_code"),
         refused_by_us=refused_by_guard(error),
-        attempt=1 + count(metadata, "attempted_retries"),
+        attempt=1 + _stated(payload, metadata, "attempted_retries"),
         n=parameters["n"] if type(parameters.get("n")) is int and 1 <= parameters["n"] <= 1024 else 1,
         trace_id=label(payload, "trace_id", MAX_ID),
+        fallbacks=_stated(payload, metadata, "attempted_fallbacks"),
+        ends_operation=_ends(payload),
         session_id=label(payload, "session_id", MAX_ID) or label(obj(metadata, "requester_metadata"), "session_id", MAX_ID),
         finish_reason=_finish_reason(payload.get("response")),
         tools=_tools(parameters.get("tools")),
@@ -97,6 +120,21 @@ def call_of(payload: Any) -> Call:
         headers=obj(metadata, "requester_custom_headers"),
         policy=obj(payload, GUARD_SAYS) or None,
     )
+
+
+def _stated(payload: Object, metadata: Object, name: str) -> int:
+    """``attempted_retries`` or ``attempted_fallbacks``: in newer metadata, or among the answer's headers of a buffered call."""
+    if metadata.get(name) is not None:
+        return count(metadata, name)
+    headers = obj(obj(payload, "hidden_params"), "additional_headers")
+    said = headers.get(f"x-litellm-{name.replace('_', '-')}")
+    return said if type(said) is int and 0 <= said < 1000 else 0
+
+
+def _ends(payload: Object) -> bool | None:
+    """What our guard adds to a failure: whether the caller got it as the answer."""
+    said = payload.get(GUARD_ENDS)
+    return said if isinstance(said, bool) else None
 
 
 def obj(item: Object, name: str) -> Object:

@@ -9,6 +9,8 @@ Rules that are not obvious:
   the missing ``prompt_tokens_details``: exact when they are there, when the call was no stream, or when the stream asked for
   usage and ran to its end; else estimated. Failures without counts are missing.
 - ``cache_hit`` is LiteLLM's own response cache: no engine worked, so all counts are 0 (the stored usage stays in ``raw``).
+- Retries and fallbacks of one request share LiteLLM's call id: it is the operation. ``trace_id`` is not (it is the session where
+  there is one). Whether a failure was tried again is in ``litellm_attempts``; the spend log holds final failures only.
 - Calls to a bought API lie in the deployment ``vendor/<provider>/<model>``; LiteLLM's cost is kept for those alone.
 """
 
@@ -84,6 +86,8 @@ class Call:
     n: int
     trace_id: str
     session_id: str
+    fallbacks: int = 0
+    ends_operation: bool | None = None
     finish_reason: str = ""
     tools: tuple[str, ...] = ()
     key_alias: str = ""
@@ -123,7 +127,7 @@ def record_of(call: Call, options: SourceOptions) -> UsageRecord:
         deployment=deployment,
         tenant=_tenant(call.tenant, options.tenant),
         tokens=_tokens(call, source),
-        requested_model=call.requested_group or call.model_group,
+        requested_model=call.requested_group or ("" if call.fallbacks else call.model_group),
         usage_source=source,
         status=status,
         policy=without_texts(call.policy) if call.policy else None,
@@ -134,6 +138,8 @@ def record_of(call: Call, options: SourceOptions) -> UsageRecord:
         n=call.n,
         attempt=call.attempt,
         trace_id=call.trace_id,
+        operation_id=_short(call.call_id),
+        ends_operation=call.ends_operation,
         session_id=call.session_id,
         tools=call.tools,
         provider=provider,

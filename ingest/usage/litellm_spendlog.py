@@ -135,6 +135,7 @@ def _call(item: Any) -> Call:
     started, finished = _instant(item, "startTime"), _instant(item, "endTime")
     first = _instant(item, "completionStartTime") if item.get("completionStartTime") else None
     usage = obj(metadata, "usage_object")
+    failed = item.get("status") == "failure" or metadata.get("status") == "failure"
     return Call(
         row_id=label(item, "request_id", 10_000),
         call_id=label(item, "litellm_call_id", 10_000) or label(metadata, "litellm_call_id", 10_000),
@@ -142,7 +143,7 @@ def _call(item: Any) -> Call:
         started_at=started,
         finished_at=finished,
         completion_start=first,
-        failed=item.get("status") == "failure" or metadata.get("status") == "failure",
+        failed=failed,
         cache_hit=truth(item.get("cache_hit")),
         stream=first is not None and started <= first < finished,
         asked_usage=False,
@@ -164,6 +165,8 @@ def _call(item: Any) -> Call:
         attempt=1 + count(metadata, "attempted_retries"),
         n=1,
         trace_id="",
+        fallbacks=count(metadata, "attempted_fallbacks"),
+        ends_operation=True if failed else None,
         session_id=label(item, "session_id", MAX_ID),
         key_alias=label(metadata, "user_api_key_alias"),
         metadata=labels_of(metadata),
