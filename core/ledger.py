@@ -10,9 +10,11 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from core.allocate import Allocation, EngineTotals, LineKey, PeriodWork, Share, UsageSum, Weights, Work, allocate, choose_weights
-from core.capacity import Capacity, NodeService, TargetTime, TimeSplit, capacity_cost, split_time
+from core.capacity import Capacity, NodeService, TargetTime, TimeSplit, capacity_cost
+from core.gpu_use import GpuTime, gpu_use, with_energy
 from core.money import CONTEXT, ZERO, plain, split
 from core.rates import BASIS_ORDER, ChargeBasis, Rate
+from core.time_split import split_time
 from core.usage import Deployment
 from core.windows import Window
 
@@ -25,7 +27,7 @@ class WindowInputs:
 
     ``services``: of this deployment and of others on its nodes. ``engine`` is None when no engine was seen in the window.
     ``gateway_busy_ppm``: share of the window's minutes in which usage records have tokens. ``periods``: most telling first.
-    ``currency`` names the unit when no price is known.
+    ``gpus``: what GPU exporters said of the nodes. ``currency`` names the unit when no price is known.
     """
 
     deployment: Deployment
@@ -41,6 +43,7 @@ class WindowInputs:
     bases: tuple[ChargeBasis, ...] = BASIS_ORDER
     currency: str = "USD"
     state: State = "provisional"
+    gpus: tuple[GpuTime, ...] = ()
 
     def digest(self) -> str:
         """sha256 of the inputs whatever their order; an unchanged digest needs no new version."""
@@ -51,6 +54,7 @@ class WindowInputs:
             _listed(sorted(repr(u) for u in self.usage)),
             _listed(sorted(repr(t) for t in self.times)),
             _listed(_text(r) for r in self.rates if self._matters(r)),
+            *([_listed(sorted(repr(g) for g in self.gpus))] if self.gpus else []),
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -112,14 +116,17 @@ def close_window(inputs: WindowInputs, digest: str = "") -> LedgerWindow:
     capacity = capacity_cost(
         inputs.deployment, inputs.window, inputs.services, inputs.rates, bases=inputs.bases, currency=inputs.currency
     )
+    own = [s for s in inputs.services if s.deployment == inputs.deployment and s.within(inputs.window)]
+    use = gpu_use(own, inputs.services, inputs.gpus, inputs.window)
+    capacity, power = with_energy(capacity, use, inputs.rates, inputs.window)
     weights = choose_weights(inputs.fit, inputs.periods)
     if capacity.amount is None:
         return _unpriced(inputs, capacity, weights, digest)
     worked = inputs.engine is not None and (inputs.engine.prompt > 0 or inputs.engine.generation > 0)
-    time = split_time(capacity, inputs.times, gateway_busy_ppm=inputs.gateway_busy_ppm, engine_worked=worked)
+    time = split_time(capacity, inputs.times, gateway_busy_ppm=inputs.gateway_busy_ppm, engine_worked=worked, gpus=use)
     shares = allocate(time.used, inputs.usage, inputs.engine, weights)
     lines = _lines(capacity.amount, time, shares.shares)
-    detail = {"input_digest": digest, **_detail(shares, weights), **time.notes}
+    detail = {"input_digest": digest, **_detail(shares, weights), **time.notes, **power}
     detail["running"] = _running_units(capacity.amount, time.used, shares.weight_sum, weights)
     return _window(inputs, capacity, weights, time, lines, detail)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, text
 
 from core.allocate import EngineTotals, PeriodWork, UsageSum, Weights, Work
 from core.capacity import NodeService, TargetTime
+from core.gpu_use import GpuTime
 from core.ledger import WindowInputs
 from core.rates import BASIS_ORDER, ChargeBasis, Rate
 from core.running import RunningUnits, units_from_text
@@ -46,6 +47,15 @@ _ENGINE_SUMS = ", ".join(f"CAST(sum({column}) AS bigint) AS {name}" for name, co
 _ENGINE = text(f"""
     SELECT {_BIN}, target, count(DISTINCT (target, engine)) AS engines, {_ENGINE_SUMS}
     FROM engine_minute WHERE {_IN_RANGE} GROUP BY 1, target ORDER BY 1, target
+""")
+_GPU_SUMS = (
+    "engine_active_us", "engine_active_seen_us", "sm_active_us", "sm_active_seen_us", "util_us", "util_seen_us",
+    "energy_uj", "energy_seen_us", "power_uj", "power_seen_us",
+)  # fmt: skip
+_GPUS = text(f"""
+    SELECT {_BIN}, cluster, node, gpu, mig, pods, {", ".join(f"CAST(sum({name}) AS bigint) AS {name}" for name in _GPU_SUMS)}
+    FROM gpu_minute WHERE minute >= :start AND minute < :end AND cluster = :cluster AND node = ANY(CAST(:nodes AS text[]))
+    GROUP BY 1, cluster, node, gpu, mig, pods ORDER BY 1, cluster, node, gpu, mig, pods
 """)
 _PERIOD_FIELDS = ("prefill_us", "decode_us", "computed", "prompt", "cached", "generation")
 _FIT = text(f"""
@@ -158,6 +168,7 @@ def read_batch(
     usage, engine = _usage(connection, deployment, span, step), _engine(connection, deployment, span, step)
     busy = _busy_minutes(connection, deployment, span, step)
     periods = _periods(connection, deployment, windows, engine)
+    gpus = _gpus(connection, deployment, {s.node for s in services if s.deployment == deployment}, span, step)
     return [
         WindowInputs(
             deployment=deployment,
@@ -172,6 +183,7 @@ def read_batch(
             fit=(fits or {}).get(window.start),
             bases=bases,
             currency=currency,
+            gpus=tuple(gpus.get(window.start, ())),
         )
         for window in windows
     ]
@@ -215,6 +227,17 @@ def _engine(connection: Connection, deployment: Deployment, span: Window, step: 
     found: dict[datetime, list[Row[Any]]] = defaultdict(list)
     for row in connection.execute(_ENGINE, _values(deployment, span, step)):
         found[row.window_start].append(row)
+    return found
+
+
+def _gpus(
+    connection: Connection, deployment: Deployment, nodes: Collection[str], span: Window, step: timedelta
+) -> dict[datetime, list[GpuTime]]:
+    """What GPU exporters said of the deployment's nodes."""
+    found: dict[datetime, list[GpuTime]] = defaultdict(list)
+    if nodes:
+        for start, *row in connection.execute(_GPUS, {**_values(deployment, span, step), "nodes": sorted(nodes)}):
+            found[start].append(GpuTime(*row))
     return found
 
 

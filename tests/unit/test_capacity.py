@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from core.capacity import NodeService, TargetTime, capacity_cost, split_time
+from core.capacity import NodeService, TargetTime, capacity_cost
 from core.money import money
 from core.rates import ChargeBasis, Rate, RateKind
+from core.time_split import split_time
 from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window
 

@@ -1,0 +1,156 @@
+"""Which GPUs of a node served a deployment in a window, how much of their time they were active, and what energy they drew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal, localcontext
+
+from core.capacity import Capacity, NodeService
+from core.money import CONTEXT, ZERO, plain, quantize
+from core.rates import Rate, rate_at
+from core.windows import Window
+
+BEFORE_RUNNING: tuple[tuple[str, str], ...] = (("engine_active", "GPU engine-active"), ("sm_active", "GPU SM activity"))
+"""Shares better than "time with running > 0", best first, and how the ledger names them."""
+LAST_RESORT = ("util", "GPU utilisation (last resort)")
+"""Reads 33 to 40 % on a saturated vLLM, so it only stands in where nothing else was seen."""
+UJ_PER_KWH = 3_600_000_000_000
+ENOUGH = (4, 5)
+"""A share stands for a window only when it is known for at least this part of the time it is to explain."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTime:
+    """One rollup row of one GPU (or MIG instance) in a window: times in µs, energy in µJ. ``pods``: ``namespace/pod`` of all that
+    shared it, joined by blanks."""
+
+    cluster: str
+    node: str
+    gpu: str
+    mig: str
+    pods: str
+    engine_active_us: int = 0
+    engine_active_seen_us: int = 0
+    sm_active_us: int = 0
+    sm_active_seen_us: int = 0
+    util_us: int = 0
+    util_seen_us: int = 0
+    energy_uj: int = 0
+    energy_seen_us: int = 0
+    power_uj: int = 0
+    power_seen_us: int = 0
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        return frozenset(pod.partition("/")[0] for pod in self.pods.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """``active_us`` of ``seen_us``, both summed over ``units`` GPUs or MIG instances."""
+
+    active_us: int
+    seen_us: int
+    units: int
+
+    def explains(self, span_us: int) -> bool:
+        part, of = ENOUGH
+        return self.seen_us * of >= self.units * span_us * part
+
+    def of(self, span_us: int) -> int:
+        return min(span_us, span_us * self.active_us // self.seen_us) if self.seen_us else 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """What the GPUs of one service did: shares by name (``engine_active``, ``sm_active``, ``util``); energy None when not
+    measured throughout."""
+
+    shares: Mapping[str, Share] = field(default_factory=dict)
+    energy_uj: int | None = None
+
+
+def gpu_use(
+    services: Sequence[NodeService], on_nodes: Sequence[NodeService], rows: Sequence[GpuTime], window: Window
+) -> dict[NodeService, GpuUse]:
+    """The use of each of a deployment's ``services`` whose GPUs can be told among ``rows``; others are left out.
+
+    A GPU is a deployment's when a pod of its namespace holds it, or, where the exporter names no pods at all, when no other
+    deployment is in service on the node (``on_nodes``: every service there). As many GPUs as are paid for must be found, else
+    nothing is said of any: a share of the wrong GPUs is worse than none. MIG instances count as units, without energy.
+    """
+    found: dict[NodeService, GpuUse] = {}
+    for service in services:
+        near = [s for s in on_nodes if s.node == service.node and s.deployment.cluster == service.deployment.cluster]
+        mine = _rows_of(service, near, rows)
+        units = {(row.gpu, row.mig) for row in mine if row.mig} or {(row.gpu, "") for row in mine}
+        paid = sum(s.gpu_count for s in near if s.deployment == service.deployment)
+        if units and len(units) == paid:
+            part = [row for row in mine if (row.gpu, row.mig) in units]
+            found[service] = GpuUse(_shares(part, len(units)), _energy(part, service.gpu_count, paid, window))
+    return found
+
+
+def _rows_of(service: NodeService, near: Sequence[NodeService], rows: Sequence[GpuTime]) -> list[GpuTime]:
+    here = [row for row in rows if (row.cluster, row.node) == (service.deployment.cluster, service.node)]
+    others = {s.deployment for s in near} - {service.deployment}
+    if any(row.pods for row in here):
+        if any(other.namespace == service.deployment.namespace for other in others):
+            return []
+        return [row for row in here if service.deployment.namespace in row.namespaces]
+    return [] if others else here
+
+
+def _shares(rows: Sequence[GpuTime], units: int) -> dict[str, Share]:
+    names = [name for name, _ in (*BEFORE_RUNNING, LAST_RESORT)]
+    sums = {
+        name: (sum(getattr(r, f"{name}_us") for r in rows), sum(getattr(r, f"{name}_seen_us") for r in rows)) for name in names
+    }
+    return {name: Share(active, seen, units) for name, (active, seen) in sums.items() if seen}
+
+
+def _energy(rows: Sequence[GpuTime], count: int, paid: int, window: Window) -> int | None:
+    """This service's part of what its deployment's GPUs on the node drew: by their counters, else by sampled power."""
+    span_us = window.duration.seconds * 1_000_000
+    part, of = ENOUGH
+    for total, seen in (("energy_uj", "energy_seen_us"), ("power_uj", "power_seen_us")):
+        if sum(getattr(row, seen) for row in rows) * of >= paid * span_us * part:
+            return int(sum(getattr(row, total) for row in rows)) * count // paid
+    return None
+
+
+def with_energy(
+    capacity: Capacity, use: Mapping[NodeService, GpuUse], rates: Sequence[Rate], window: Window
+) -> tuple[Capacity, dict[str, object]]:
+    """Add measured kWh × tariff to the capacity cost of services in own racks, and say so.
+
+    A rack is own where a ``kwh`` rate bears the node's or the cluster's name at the window's start, on the same charge basis; its
+    price is what a kWh of GPU costs with the PUE in it. Energy that was not measured is named and not guessed.
+    """
+    if capacity.amount is None or capacity.charge_basis is None:
+        return capacity, {}
+    costs, kwh, unmeasured = [], ZERO, []
+    used: list[Rate] = []
+    for item in capacity.services:
+        service = item.service
+        names = (service.node, service.deployment.cluster)
+        found = (rate_at(rates, "kwh", name, window.start, capacity.charge_basis).rate for name in names if name)
+        rate = next((r for r in found if r is not None and r.price.currency == capacity.currency), None)
+        energy_uj = use[service].energy_uj if service in use else None
+        if rate is None or energy_uj is None:
+            unmeasured += [service.node] if rate is not None else []
+            costs.append(item)
+            continue
+        with localcontext(CONTEXT):
+            drawn = Decimal(energy_uj) / UJ_PER_KWH
+            kwh += drawn
+            costs.append(replace(item, cost=item.cost + quantize(drawn * rate.price.amount)))
+        used.append(rate)
+    if not used and not unmeasured:
+        return capacity, {}
+    with localcontext(CONTEXT):
+        amount = sum((item.cost for item in costs), ZERO)
+        note = {"kwh": plain(kwh), "cost": plain(amount - capacity.amount), "not_measured_on": sorted(set(unmeasured))}
+    sources = dict.fromkeys([capacity.price_source, *(f"{r.source} ({r.charge_basis})" for r in used)])
+    return replace(capacity, amount=amount, services=tuple(costs), price_source="; ".join(sources)), {"power": note}

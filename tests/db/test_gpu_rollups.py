@@ -1,0 +1,102 @@
+"""GPU deltas on a real database: three rollups, the quarter hours they touch, and the source a closed window names."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from money_rows import LATER, T0, WINDOW, D, a10g, engine_runs, service, use
+from sqlalchemy import Engine, insert, text
+
+from control.ledger_close import close_due, ledger_show
+from core.rates import Rate
+from core.windows import epoch_ms
+from models.ledger_repo import ledger_windows
+from models.partitions import ensure_months
+from models.rates_repo import add_rates, declare_service
+from models.tables import GpuMinuteRow
+from models.tables_gpu import GPU_MEASURES
+from streaming.delta_columns import delta_folder, note_columns
+from streaming.loader import Loader
+from streaming.plan import DELTAS
+
+pytestmark = pytest.mark.db
+MINUTE_US = 60_000_000
+
+
+def gpu_runs(engine: Engine, share_ppm: int, minutes: int = 15, **sums: int) -> None:
+    known = {
+        "engine_active_us": MINUTE_US * share_ppm // 1_000_000, "engine_active_seen_us": MINUTE_US, "observed_us": MINUTE_US,
+        "energy_uj": 24_000_000_000, "energy_seen_us": MINUTE_US, **sums,
+    }  # fmt: skip
+    key = {"cluster": D.cluster, "node": "node1", "gpu": "GPU-1", "mig": "", "gpu_model": "NVIDIA A10G", "pods": ""}
+    with engine.begin() as connection:
+        ensure_months(connection, [T0])
+        rows = [{**key, "minute": T0 + timedelta(minutes=n), **known} for n in range(minutes)]
+        connection.execute(insert(GpuMinuteRow), rows)
+
+
+@pytest.fixture
+def priced(db: Engine) -> Engine:
+    """One A10G at 1.006 USD/h in service since 12:00, its engine running throughout, one tenant's request."""
+    with db.begin() as connection:
+        add_rates(connection, [a10g()], T0)
+        declare_service(connection, service(), "test")
+        use(connection)
+        engine_runs(connection, busy_us=MINUTE_US)
+    return db
+
+
+def closed(engine: Engine) -> tuple[str, Decimal, dict[str, Decimal]]:
+    report = close_due(engine, LATER)
+    assert report.failures == []
+    with engine.connect() as connection:
+        [window] = ledger_windows(connection, WINDOW)
+        rows = ledger_show(connection, WINDOW)
+    assert [total["difference"] for total in rows["totals"]] == [Decimal(0)]
+    return window["utilisation_source"], window["capacity_cost"], {row["kind"]: row["cost"] for row in rows["rows"]}
+
+
+def test_a_window_takes_the_gpus_own_share_and_names_it(priced: Engine) -> None:
+    gpu_runs(priced, 400_000)
+    source, capacity, costs = closed(priced)
+    assert (source, capacity) == ("GPU engine-active", Decimal("0.2515"))
+    assert costs == {"served": Decimal("0.1006"), "idle": Decimal("0.1509")}
+
+
+def test_without_an_exporter_nothing_changes(priced: Engine) -> None:
+    assert closed(priced)[0] == "share of time with running > 0"
+
+
+def test_energy_of_an_own_rack_is_in_the_capacity_cost_and_in_the_lines(priced: Engine) -> None:
+    """15 minutes at 400 W are 0.1 kWh."""
+    with priced.begin() as connection:
+        add_rates(connection, [Rate("kwh", "node1", a10g("0.30").price, "list", "own rack", T0 - timedelta(days=1))], T0)
+    gpu_runs(priced, 1_000_000)
+    _, capacity, costs = closed(priced)
+    assert capacity == Decimal("0.2515") + Decimal("0.03")
+    assert sum(costs.values()) == capacity
+
+
+def gpu_delta(folder: Path, name: str, minute_ms: int, node: str, value: int) -> None:
+    note_columns(folder / "deltas", DELTAS)
+    keys = ["lab", node, "GPU-1", "", "A10G", ""]
+    line = ",".join([str(minute_ms), *keys, *(str(value) for _ in GPU_MEASURES)])
+    (delta_folder(folder / "deltas", "gpu", DELTAS["gpu"]) / f"part-{name}").write_text(line + "\n")
+
+
+def test_deltas_are_added_once_to_minute_hour_and_day_and_mark_the_nodes_quarter_hours(priced: Engine, tmp_path: Path) -> None:
+    close_due(priced, LATER)
+    loader = Loader(priced, tmp_path / "deltas", lambda: LATER)
+    for name, minute, node, value in (("a", 0, "node1", 5), ("b", 1, "node1", -2), ("c", 0, "node9", 7)):
+        gpu_delta(tmp_path, name, epoch_ms(T0) + minute * 60_000, node, value)
+    assert loader.run_once() == 3
+    assert loader.run_once() == 0
+    with priced.connect() as connection:
+        for unit in ("minute", "hour", "day"):
+            query = text(f"SELECT node, sum(energy_uj)::bigint FROM gpu_{unit} GROUP BY node ORDER BY node")
+            assert connection.execute(query).all() == [("node1", 3), ("node9", 7)]
+        dirty = connection.execute(text("SELECT model_id, window_start FROM dirty_window")).all()
+    assert dirty == [(D.model_id, T0)], "the node without a service has no window"
