@@ -136,7 +136,7 @@ class ReadInventory:
 
     def after(self, step: Step) -> None:
         """Once a minute: declare what was seen."""
-        self._seen |= set(step.pages)
+        self._seen |= set(step.times)
         now = utc_now()
         if not (self._setting.gpu and self._setting.count) or (self._kept_at and now - self._kept_at < INVENTORY_EVERY):
             return

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
 from itertools import islice
 from typing import Any
 
@@ -13,6 +11,7 @@ import click
 
 from cli.options import Run, common
 from cli.output import Progress, print_rows
+from cli.settings_sources import span
 from cli.wiring import database, event_log, usage_ingest, utc_now
 from core.errors import BadInput
 from core.usage import Deployment, TenantPath
@@ -24,9 +23,17 @@ BATCH = 5_000
 
 @click.command()
 @click.option("--since", default="60d", show_default=True, metavar="SPAN", help="how far back, such as 60d or 12h")
+@click.option("--prometheus", is_flag=True, help="read the engines of the [[prometheus]] servers instead")
 @common
-def backfill(run: Run, since: str) -> None:
-    """Read LiteLLM's spend log (litellm_db_url) into the event log. Repeating it changes no total; coverage is shown per day."""
+def backfill(run: Run, since: str, prometheus: bool) -> None:
+    """Read LiteLLM's spend log (litellm_db_url), or with --prometheus the engines a server kept, into the event log.
+
+    Repeating it changes no total; coverage is shown per day."""
+    if prometheus:
+        from cli.commands.backfill_prometheus import backfill_prometheus
+
+        backfill_prometheus(run, span(since, "--since"))
+        return
     if run.settings.litellm_db_url is None:
         raise BadInput(
             "is not set", where="settings", field="litellm_db_url", hint="give LiteLLM's own database, a read-only user is enough"
@@ -36,7 +43,8 @@ def backfill(run: Run, since: str) -> None:
         deployment=Deployment(run.settings.default_cluster, run.settings.default_namespace, ""),
         tenant=TenantPath(run.settings.organisation),
     )
-    rows = read_spend_log(run.settings.litellm_db_url.get_secret_value(), now - _span(since), now)
+    start = now - span(since, "--since")
+    rows = read_spend_log(run.settings.litellm_db_url.get_secret_value(), start, now)
     days: dict[str, Counter[str]] = {}
     progress, done = Progress("rows read"), 0
     with database(run.settings) as engine, event_log(run.settings) as log:
@@ -51,15 +59,8 @@ def backfill(run: Run, since: str) -> None:
     print_rows(
         [{"day": day, **{name: counts[name] for name in names}} for day, counts in sorted(days.items())],
         as_json=run.as_json,
-        empty=f"The spend log holds no call since {now - _span(since):%Y-%m-%d}.",
+        empty=f"The spend log holds no call since {start:%Y-%m-%d}.",
     )
-
-
-def _span(text: str) -> timedelta:
-    match = re.fullmatch(r"(\d{1,4})([hd])", text)
-    if match is None:
-        raise BadInput("is not a span", field="--since", value=text, hint="write 60d or 12h")
-    return timedelta(**{"h": {"hours": int(match[1])}, "d": {"days": int(match[1])}}[match[2]])
 
 
 def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -26,12 +26,14 @@ class Followed:
 @dataclass(slots=True)
 class Cursor:
     """Unix milliseconds. ``origin_ms``: nothing before is read; ``read_to_ms``: samples before are in the log;
-    ``read_at_ms``: the server's clock when they were asked for. ``jobs``: since when the server is known to watch each job."""
+    ``read_at_ms``: the server's clock when they were asked for. ``jobs``: since when the server is known to watch each job.
+    ``names``: job -> instance -> the target's name, which it keeps once it has it (another name would be another engine)."""
 
     origin_ms: int
     read_to_ms: int
     read_at_ms: int
     jobs: dict[str, int] = field(default_factory=dict)
+    names: dict[str, dict[str, str]] = field(default_factory=dict)
     targets: dict[str, Followed] = field(default_factory=dict)
 
     def start_ms(self, late_ms: int) -> int:

@@ -22,13 +22,13 @@ Rename = Callable[[str, int], str | None]
 @dataclass(slots=True)
 class Read:
     """``fresh`` pages continue what was taken before, ``late`` ones lie before it. ``twice`` names what is left out because it is
-    read already: (target, by what it was offered). ``counts`` are pages by target, those taken earlier left out."""
+    read already: (target, by what it was offered). ``times`` are those of the pages (unix ms) by target."""
 
     fresh: list[Dated] = field(default_factory=list)
     late: list[Dated] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     twice: list[tuple[str, str]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
+    times: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +68,15 @@ class Following:
         one.job, one.replica = route.job, route.replica
         self._seen(one, route.target, scraped, read)
         origin = self._origin(scraped, cursor.jobs[route.job], one.interval_ms)
-        taken = 0
+        taken: list[int] = []
         for at_ms, lines in sorted(scraped.pages.items()):
             name = self.rename(route.target, at_ms)
             if name is None or at_ms in sent.get(name, ()):
                 continue
             page = Page(name, from_epoch_ms(at_ms), body_of(lines))
             (read.late if at_ms <= before_ms else read.fresh).append((page, origin))
-            taken += 1
-        read.counts[route.target] = taken
+            taken.append(at_ms)
+        read.times[route.target] = tuple(taken)
 
     def _silent(self, one: Followed, target: str, found: Mapping[Route, Scraped], read: Read) -> None:
         """No page in this window: was it asked at all?"""

@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,29 +22,29 @@ from ingest.engine.service import EngineIngest
 from ingest.prometheus.api import PrometheusApi, Series, TooMuch, split
 from ingest.prometheus.cursor import Cursor, load_cursor, save_cursor
 from ingest.prometheus.follow import Following, Read, Rename
-from ingest.prometheus.scrapes import Addresses, sort_out
+from ingest.prometheus.scrapes import origin_of, sort_out, target_name
 from ingest.prometheus.settings import PrometheusSettings
 
 SKEW = timedelta(seconds=30)
 NAMES_PER_QUERY = 60
-ADDRESSES_EVERY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One window read. ``pages`` by target; ``caught_up``: there is no more to be read now."""
+    """One window read. ``times`` of the pages taken (unix ms) by target; ``caught_up``: there is no more to be read now."""
 
     start: datetime
     end: datetime
     samples: int = 0
     faults: int = 0
     caught_up: bool = True
-    pages: Mapping[str, int] = field(default_factory=dict)
+    times: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 class PrometheusReader:
     """Not shared between threads. The first read starts ``settings.since`` before the server's now, later ones where the cursor
     file says. ``until`` and ``rename`` are for a backfill: where it ends, and under which name history goes into the log.
+    ``kin`` is another reader's cursor of the same server, whose names of targets are kept.
     """
 
     def __init__(
@@ -58,19 +58,19 @@ class PrometheusReader:
         claims: Claims | None = None,
         until: datetime | None = None,
         rename: Rename = lambda target, _: target,
+        kin: Path | None = None,
     ) -> None:
         self._settings, self._file, self._now, self._until = settings, cursor_file, now, until
         self._names, self._api = name_table(), PrometheusApi(settings.access)
         self._log, self._ensure_partitions = log, ensure_partitions
         self._ingest = self._new_ingest()
         self._cursor = load_cursor(cursor_file)
+        self._kin = load_cursor(kin) if kin else None
         self._following = Following(
             settings, self.source, lambda target: claims is None or claims.may_read(settings.name, target), rename
         )
         self._sent: dict[str, set[int]] = defaultdict(set)
         self._told: set[str] = set()
-        self._addresses: Addresses = {}
-        self._addresses_at: datetime | None = None
 
     @property
     def source(self) -> str:
@@ -91,14 +91,16 @@ class PrometheusReader:
         end = min(limit, from_epoch_ms(cursor.read_to_ms) + timedelta(seconds=self._settings.window_s))
         if end <= start or epoch_ms(end) <= cursor.read_to_ms:
             return Step(start, start)
-        found, homeless = sort_out(self._series(start, end), self._settings, self._where(server_now), self._names.process_start)
+        series = self._series(start, end)
+        self._name_targets(cursor, series)
+        found, homeless = sort_out(series, self._settings, cursor.names, self._names.process_start)
         read = self._following.window(cursor, found, self._sent, epoch_ms(end))
         read.faults += [*self._skew(server_now), *self._left_out(read, homeless, end)]
         samples, faults = self._append(read)
         cursor.read_to_ms, cursor.read_at_ms = epoch_ms(end), epoch_ms(server_now)
         save_cursor(self._file, cursor)
         self._cursor = cursor
-        return Step(start, end, samples, faults, end >= limit, read.counts)
+        return Step(start, end, samples, faults, end >= limit, read.times)
 
     def report(self, error: TokenfuseError) -> None:
         """Write that the server was not read; a log that is full does not take this either."""
@@ -109,7 +111,7 @@ class PrometheusReader:
 
     def _begin(self, server_now: datetime) -> Cursor:
         at_ms = epoch_ms(server_now - self._settings.since)
-        return Cursor(origin_ms=at_ms, read_to_ms=at_ms, read_at_ms=at_ms)
+        return Cursor(at_ms, at_ms, at_ms, names=deepcopy(self._kin.names) if self._kin else {})
 
     def _new_ingest(self) -> EngineIngest:
         return EngineIngest(self._log, self._now, self._ensure_partitions)
@@ -156,15 +158,19 @@ class PrometheusReader:
                 raise
             return [one for a, b in halves for one in self._raw([text], a, b)]
 
-    def _where(self, server_now: datetime) -> Addresses:
-        """The addresses the server scrapes, where it tells (Thanos, Mimir and VictoriaMetrics clusters have no such page)."""
-        if self._addresses_at is None or server_now - self._addresses_at >= ADDRESSES_EVERY:
-            self._addresses_at = server_now
-            try:
-                self._addresses = {**self._addresses, **_addresses(self._api.targets())}
-            except (BadInput, Unavailable, Refused):
-                return self._addresses
-        return self._addresses
+    def _name_targets(self, cursor: Cursor, series: Iterable[Series]) -> None:
+        """Name each new target by the address the server scrapes, where it tells (Thanos, Mimir and VictoriaMetrics clusters have
+        no such page, and a target that is gone is not on it), else by its instance."""
+        pairs = {origin_of(one.labels) for one in series if one.labels.get("__name__") != "up"}
+        fresh = {(job, instance) for job, instance in pairs if instance and instance not in cursor.names.get(job, {})}
+        if not fresh:
+            return
+        try:
+            told = _addresses(self._api.targets())
+        except (BadInput, Unavailable, Refused):
+            told = {}
+        for job, instance in fresh:
+            cursor.names.setdefault(job, {})[instance] = target_name(told.get((job, instance), instance))
 
     def _skew(self, server_now: datetime) -> list[Fault]:
         ahead = server_now - self._now()

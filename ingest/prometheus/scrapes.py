@@ -13,8 +13,8 @@ from ingest.prometheus.settings import PrometheusSettings
 
 OWN = "exported_"
 """Prefix the server gives to a page's own label when a label of the target has its name."""
-Addresses = Mapping[tuple[str, str], str]
-"""(job, instance) -> the address the server scrapes, where it tells."""
+Names = Mapping[str, Mapping[str, str]]
+"""job -> instance -> the target's name"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,7 +45,7 @@ class Scraped:
 
 
 def sort_out(
-    series: Iterable[Series], settings: PrometheusSettings, addresses: Addresses, process_start: str
+    series: Iterable[Series], settings: PrometheusSettings, names: Names, process_start: str
 ) -> tuple[dict[Route, Scraped], set[str]]:
     """The series by route, and the names of those that no target can be told of (recording rules, pushed sums).
 
@@ -54,7 +54,7 @@ def sort_out(
     found: dict[Route, Scraped] = defaultdict(Scraped)
     homeless: set[str] = set()
     for one in series:
-        route = route_of(one.labels, settings, addresses)
+        route = route_of(one.labels, settings, names)
         if route is None:
             homeless.add(one.labels.get("__name__", ""))
             continue
@@ -73,17 +73,29 @@ def sort_out(
     return dict(found), homeless
 
 
-def route_of(labels: Mapping[str, str], settings: PrometheusSettings, addresses: Addresses) -> Route | None:
-    """None for a series without an instance. Federated series keep the engine's own job and instance (``exported_…``)."""
-    instance = labels.get(f"{OWN}instance") or labels.get("instance")
-    job = labels.get(f"{OWN}job") or labels.get("job", "")
+def origin_of(labels: Mapping[str, str]) -> tuple[str, str]:
+    """(job, instance), '' where there is none. Federated series keep the engine's own (``exported_…``)."""
+    return labels.get(f"{OWN}job") or labels.get("job", ""), labels.get(f"{OWN}instance") or labels.get("instance", "")
+
+
+def route_of(labels: Mapping[str, str], settings: PrometheusSettings, names: Names) -> Route | None:
+    """None for a series without an instance."""
+    job, instance = origin_of(labels)
     if not instance:
         return None
-    target = _name(addresses.get((job, instance)) or instance)
+    target = names.get(job, {}).get(instance) or target_name(instance)
     cluster = labels.get(settings.cluster_label, "")
     place = f"#{cluster}" if cluster and cluster != settings.cluster else ""
     replica = ",".join(f"{name}={labels[name]}" for name in settings.replica_labels if name in labels)
     return Route(target + place, job, replica)
+
+
+def target_name(address: str) -> str:
+    """The name a scraped target at this address has; an instance that is no address names itself."""
+    try:
+        return Target(address if "://" in address else f"http://{address}/metrics").name
+    except BadInput:
+        return address
 
 
 def choose(found: Mapping[Route, Scraped], followed: Mapping[str, tuple[str, str]]) -> dict[str, Route]:
@@ -105,13 +117,6 @@ def choose(found: Mapping[Route, Scraped], followed: Mapping[str, tuple[str, str
 def body_of(lines: Sequence[str]) -> bytes:
     """The page in the text format."""
     return ("\n".join(lines) + "\n").encode()
-
-
-def _name(address: str) -> str:
-    try:
-        return Target(address if "://" in address else f"http://{address}/metrics").name
-    except BadInput:
-        return address
 
 
 def _head(labels: Mapping[str, str], settings: PrometheusSettings) -> str:
