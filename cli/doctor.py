@@ -60,6 +60,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
         ("stream", lambda: _stream(settings, running)),
         ("processes", lambda: _processes(settings, running)),
         ("targets", lambda: _targets(settings)),
+        ("prometheus", lambda: _prometheus(settings)),
+        ("discovery", lambda: _discovery(settings)),
     )
     for name, check in checks:
         try:
@@ -202,7 +204,8 @@ def _processes(settings: Settings, running: bool) -> Iterator[Finding]:
             beats = list_heartbeats(connection)
     finally:
         engine.dispose()
-    for name, (at, detail) in sorted(beats.items()):
+    gone = {name for name in beats if name.startswith("prometheus ")} - {f"prometheus {s.name}" for s in settings.prometheus}
+    for name, (at, detail) in sorted((name, beat) for name, beat in beats.items() if name not in gone):
         silent_s = round((datetime.now(UTC) - at).total_seconds())
         if silent_s > SILENT_S:
             yield Finding("processes", "error", f"{name} gave no sign of life for {silent_s} s", f"read the logs in {run_dir}")
@@ -210,8 +213,20 @@ def _processes(settings: Settings, running: bool) -> Iterator[Finding]:
             yield Finding("processes", "warning", f"{name} reports trouble: {detail}", f"read the logs in {run_dir}")
 
 
+def _prometheus(settings: Settings) -> Iterator[Finding]:
+    from cli.doctor_sources import prometheus_findings
+
+    yield from prometheus_findings(settings)
+
+
+def _discovery(settings: Settings) -> Iterator[Finding]:
+    from cli.doctor_sources import discovery_findings
+
+    yield from discovery_findings(settings)
+
+
 def _targets(settings: Settings) -> Iterator[Finding]:
-    if not settings.targets:
+    if not (settings.targets or settings.discovery or settings.prometheus):
         yield Finding("targets", "warning", "no engine to scrape", "add [[targets]] to tokenfuse.toml or run `tokenfuse init`")
     for number, target in enumerate(settings.targets, start=1):
         if target.kind == "gpu":
