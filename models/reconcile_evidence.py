@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -13,13 +12,14 @@ from core.usage import Deployment
 from core.windows import Window
 from models.reconcile_repo import INPUT_SQL, VENDOR, Key, Question, Views
 from models.usage_keys import filter_sql
+from models.usage_pieces import Level
 
 EDGE = timedelta(minutes=5)
 """How far from a border work is looked for that the gateway booked on its other side."""
-MOST_BORDERS = 24 * 31 + 1
-"""More steps than a month of hours are read without their borders: their requests across them stay ``unfinished``."""
-MINUTE_SPAN = timedelta(days=2)
-"""Steps up to this long are looked at by the minute for time no engine was seen in, longer ones by the hour."""
+MOST_BORDERS = 24 * 8 + 1
+"""More steps than a week of hours are read without their borders: their requests across them stay ``unfinished``."""
+MINUTE_SPAN, HOUR_SPAN = timedelta(days=2), timedelta(days=62)
+"""A window up to this long is looked at by the minute, or the hour, for time no engine was seen in; a longer one by the day."""
 Edges = Mapping[tuple[datetime, Deployment], tuple[int, int]]
 Counts = tuple[int, int, int, int]
 
@@ -40,30 +40,27 @@ _EDGES = """
     ) AS m
     GROUP BY b.at, m.cluster, m.namespace, m.model_id
 """
+# A step is found by its place among the sorted starts: a join by range would compare every row with every step.
 _EXCESS = """
-    WITH span AS (
-        SELECT * FROM unnest(
-            CAST(:clusters AS varchar[]), CAST(:namespaces AS varchar[]), CAST(:models AS varchar[]),
-            CAST(:starts AS timestamptz[]), CAST(:ends AS timestamptz[])
-        ) WITH ORDINALITY AS s (cluster, namespace, model_id, start, "end", n)
-    ),
-    booked AS (
-        SELECT s.n, u.{level} AS at, sum({input}) AS tokens_in, sum(u.output) AS tokens_out
-        FROM span s JOIN {usage} u USING (cluster, namespace, model_id)
-        WHERE u.{level} >= s.start AND u.{level} < s."end" AND u.{level} >= :first AND u.{level} < :last GROUP BY s.n, u.{level}
+    WITH booked AS (
+        SELECT cluster, namespace, model_id, {level} AS at, width_bucket({level}, CAST(:starts AS timestamptz[])) AS step,
+               sum({input}) AS tokens_in, sum(output) AS tokens_out
+        FROM {usage} WHERE {level} >= :first AND {level} < :last GROUP BY 1, 2, 3, 4, 5
     ),
     seen AS (
-        SELECT s.n, e.{level} AS at, sum(e.observed_us + e.gap_us) AS time_us, sum(e.resets) AS resets
-        FROM span s JOIN engine_{level} e USING (cluster, namespace, model_id)
-        WHERE e.{level} >= s.start AND e.{level} < s."end" AND e.{level} >= :first AND e.{level} < :last GROUP BY s.n, e.{level}
+        SELECT cluster, namespace, model_id, {level} AS at, width_bucket({level}, CAST(:starts AS timestamptz[])) AS step,
+               sum(observed_us + gap_us) AS time_us, sum(resets) AS resets
+        FROM engine_{level} WHERE {level} >= :first AND {level} < :last GROUP BY 1, 2, 3, 4, 5
     )
-    SELECT b.n, coalesce(sum(b.tokens_in) FILTER (WHERE coalesce(e.time_us, 0) = 0), 0)::bigint,
+    SELECT b.cluster, b.namespace, b.model_id, b.step,
+           coalesce(sum(b.tokens_in) FILTER (WHERE coalesce(e.time_us, 0) = 0), 0)::bigint,
            coalesce(sum(b.tokens_out) FILTER (WHERE coalesce(e.time_us, 0) = 0), 0)::bigint,
            coalesce(sum(b.tokens_in) FILTER (WHERE e.resets > 0 OR after.resets > 0), 0)::bigint,
            coalesce(sum(b.tokens_out) FILTER (WHERE e.resets > 0 OR after.resets > 0), 0)::bigint
-    FROM booked b LEFT JOIN seen e USING (n, at)
-    LEFT JOIN seen after ON after.n = b.n AND after.at = b.at + interval '1 minute'
-    GROUP BY b.n
+    FROM booked b LEFT JOIN seen e USING (cluster, namespace, model_id, at, step)
+    LEFT JOIN seen after ON (after.cluster, after.namespace, after.model_id, after.step, after.at)
+        = (b.cluster, b.namespace, b.model_id, b.step, b.at + interval '1 minute')
+    WHERE b.at < (CAST(:ends AS timestamptz[]))[b.step] GROUP BY 1, 2, 3, 4
 """
 
 
@@ -74,8 +71,7 @@ def read_evidence(connection: Connection, question: Question, views: Mapping[Key
     spans = {key: question.span(key.step) for key, found in views.items() if found.engine is not None}
     edges = _edges(connection, question, {at for span in spans.values() for at in (span.start, span.end)})
     short = {key: span for key, span in spans.items() if _gateway_has_more(views[key])}
-    excess = _excess(connection, {k: s for k, s in short.items() if s.duration <= MINUTE_SPAN}, "minute")
-    excess |= _excess(connection, {k: s for k, s in short.items() if s.duration > MINUTE_SPAN}, "hour")
+    excess = _excess(connection, short, _level(question.window))
     return {key: Evidence(*_crossed(edges, span, key.deployment), *excess.get(key, (0, 0, 0, 0))) for key, span in spans.items()}
 
 
@@ -115,19 +111,19 @@ def _crossed(edges: Edges, span: Window, deployment: Deployment) -> tuple[int, i
     return end[0] - start[0], end[1] - start[1]
 
 
-def _excess(connection: Connection, spans: Mapping[Key, Window], level: str) -> dict[Key, Counts]:
+def _level(window: Window) -> Level:
+    return "minute" if window.duration <= MINUTE_SPAN else "hour" if window.duration <= HOUR_SPAN else "day"
+
+
+def _excess(connection: Connection, spans: Mapping[Key, Window], level: Level) -> dict[Key, Counts]:
     if not spans:
         return {}
-    keys = list(spans)
-    values: dict[str, Any] = {
-        "clusters": [key.deployment.cluster for key in keys],
-        "namespaces": [key.deployment.namespace for key in keys],
-        "models": [key.deployment.model_id for key in keys],
-        "starts": [spans[key].start for key in keys],
-        "ends": [spans[key].end for key in keys],
-        "first": min(span.start for span in spans.values()),
-        "last": max(span.end for span in spans.values()),
-    }
+    steps = sorted({(span.start, span.end) for span in spans.values()})
+    numbers = {step: n for n, step in enumerate(steps, start=1)}
+    places = {(key.deployment, numbers[span.start, span.end]): key for key, span in spans.items()}
+    values = {"starts": [start for start, _ in steps], "ends": [end for _, end in steps]}
+    bounds = {"first": steps[0][0], "last": steps[-1][1]}
     usage = "usage_minute" if level == "minute" else f"usage_deployment_{level}"
-    rows = connection.execute(text(_EXCESS.format(level=level, usage=usage, input=INPUT_SQL)), values)
-    return {keys[row[0] - 1]: (int(row[1]), int(row[2]), int(row[3]), int(row[4])) for row in rows}
+    rows = connection.execute(text(_EXCESS.format(level=level, usage=usage, input=INPUT_SQL)), {**values, **bounds})
+    found = {(Deployment(*row[:3]), row[3]): (row[4], row[5], row[6], row[7]) for row in rows}
+    return {key: found[place] for place, key in places.items() if place in found}
