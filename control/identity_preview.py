@@ -188,7 +188,7 @@ def publish_rules(
 
 def _starts(valid_from: datetime | None, now: datetime, restate: bool) -> datetime:
     minute = timedelta(minutes=1)
-    first = floor_time(now + LEAD, minute) + minute
+    first = floor_time(now + LEAD + minute - timedelta(microseconds=1), minute)
     if valid_from is None:
         return first
     if valid_from > now + MAX_AHEAD:
