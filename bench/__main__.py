@@ -22,6 +22,7 @@ ROWS = {
     "file": "bench.file_to_rollups",
     "stream": "bench.stream_part",
     "http": "bench.http_live",
+    "otlp": "bench.otlp_accept",
     "refusal": "bench.refusal",
     "guard": "bench.guard_part",
     "queries": "bench.queries",

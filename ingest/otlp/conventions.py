@@ -25,6 +25,8 @@ WHOLES = ("input", "output")
 BY_ATTRIBUTE = "by_attribute"
 Scalar = str | int | float | bool
 Attributes = Mapping[str, Scalar]
+Facts = Mapping[str, Scalar]
+"""Canonical field -> its value."""
 Names = tuple[str, ...]
 
 
@@ -82,11 +84,32 @@ class Conventions:
                 if value in operation.counted:
                     return "counted", value
                 return ("tool" if value in operation.tool else "other"), value
-        is_call = kind in self.kinds_without_operation and self.has_usage(attributes) and bool(self.model(attributes))
+        is_call = kind in self.kinds_without_operation and self.has_usage(attributes) and bool(model_of(self.read(attributes)))
         return ("counted" if is_call else "other"), ""
 
     def has_usage(self, attributes: Attributes) -> bool:
         return any(name in attributes for name in (*self.usage["input"], *self.usage["output"]))
+
+    @cached_property
+    def _places(self) -> Mapping[str, tuple[tuple[str, int], ...]]:
+        """Attribute -> the fields it can tell, with its place in their order of preference."""
+        found: dict[str, list[tuple[str, int]]] = {}
+        for field, names in self.fields.items():
+            for rank, name in enumerate(names):
+                found.setdefault(name, []).append((field, rank))
+        return {name: tuple(places) for name, places in found.items()}
+
+    def read(self, attributes: Attributes) -> Facts:
+        """Every field the attributes tell, each by its most preferred attribute that is not ''; in one pass over them."""
+        found: dict[str, Scalar] = {}
+        ranks: dict[str, int] = {}
+        places = self._places
+        for name, value in attributes.items():
+            if name in places and value != "":
+                for field, rank in places[name]:
+                    if field not in found or rank < ranks[field]:
+                        found[field], ranks[field] = value, rank
+        return found
 
     def first(self, attributes: Attributes, field: str) -> Scalar | None:
         """The value of the first attribute of ``field`` that is present and not ''."""
@@ -96,10 +119,10 @@ class Conventions:
                 return value
         return None
 
-    def model(self, attributes: Attributes) -> Scalar | None:
-        """The model that answered, else the one asked for."""
-        found = self.first(attributes, "response_model")
-        return self.first(attributes, "request_model") if found is None else found
+
+def model_of(facts: Facts) -> Scalar | None:
+    """The model that answered, else the one asked for."""
+    return facts.get("response_model", facts.get("request_model"))
 
 
 @cache

@@ -40,5 +40,13 @@ def _call(record: LogRecord, table: Conventions) -> Call:
     start_ns = record.at_ns - round(float(took_s) * 1e9) if is_told and took_s is not None else record.at_ns
     is_error = table.first(record.attributes, "error_type") is not None
     return Call(
-        record.trace_id, record.span_id, CLIENT, start_ns, record.at_ns, is_error, operation, record.attributes, record.resource
+        record.trace_id,
+        record.span_id,
+        CLIENT,
+        start_ns,
+        record.at_ns,
+        is_error,
+        operation,
+        record.attributes,
+        table.read(record.resource),
     )

@@ -10,7 +10,7 @@ import orjson
 from core.errors import BadRecord
 from core.ports import EventLog, LogBatch
 from core.usage import Deployment
-from ingest.otlp.conventions import BY_ATTRIBUTE, Conventions, conventions
+from ingest.otlp.conventions import BY_ATTRIBUTE, Conventions, conventions, model_of
 from ingest.otlp.genai_record import instant, label, served_at
 from ingest.otlp.items import CUMULATIVE, DELTA, Point
 from ingest.usage.rows import BadRow, SourceOptions, bad_row
@@ -55,8 +55,8 @@ def _line(point: Point, table: Conventions, options: SourceOptions) -> str | Non
     if token_type is None:
         return None
     instant(point.at_ns, "timeUnixNano")
-    own, model = options.deployment or Deployment("default", "default", ""), label(table.model(point.attributes), "model")
-    deployment = served_at(point.attributes, model, own, table, options)[0]
+    said, own = table.read(point.attributes), options.deployment or Deployment("default", "default", "")
+    deployment = served_at(said, label(model_of(said), "model"), own, table, options)[0]
     return orjson.dumps(
         {
             "series": point.identity, "source": label(table.first(point.resource, "service"), "service.name"),

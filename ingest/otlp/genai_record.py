@@ -18,7 +18,7 @@ from core.texts import without_texts
 from core.tokens import MAX_TOKENS, TokenCounts
 from core.usage import MAX_NAME, SERVICE_TIERS, Deployment, Status, TenantPath, UsageRecord, UsageSource
 from core.usage_codec import EARLIEST, LATEST
-from ingest.otlp.conventions import USAGE, Attributes, Conventions, Scalar
+from ingest.otlp.conventions import USAGE, Attributes, Conventions, Facts, Scalar, model_of
 from ingest.usage.rows import BadRow, Prepared, SourceOptions, bad_row, prepare
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,7 +31,8 @@ _EARLIEST_US, _LATEST_US = ((at - EPOCH) // timedelta(microseconds=1) for at in 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """``operation`` is the value that told it is a call; ``first_event_ns`` 0 when no event tells of a first token."""
+    """``operation`` is the value that told it is a call; ``resource`` what its resource says (``Conventions.read``);
+    ``first_event_ns`` 0 when no event tells of a first token."""
 
     trace_id: str
     span_id: str
@@ -41,61 +42,60 @@ class Call:
     is_error: bool
     operation: str
     attributes: Attributes
-    resource: Attributes
+    resource: Facts
     first_event_ns: int = 0
     tools: tuple[str, ...] = ()
 
 
 def prepared(position: int, call: Call, table: Conventions, options: SourceOptions) -> Prepared | BadRow:
     """The call's row; what cannot be a record is a bad row with its reason and no text."""
+    numbers = usage_numbers(call.attributes, table)
     try:
-        record, unmapped = record_of(call, table, options)
-        return prepare(record, position)._replace(unmapped=unmapped)
+        record = record_of(call, table, options, numbers)
     except BadRecord as error:
-        kept = {"trace_id": call.trace_id, "span_id": call.span_id, **usage_numbers(call.attributes, table)}
-        return bad_row(position, error, kept)
+        return bad_row(position, error, {"trace_id": call.trace_id, "span_id": call.span_id, **numbers})
+    return prepare(record, position)._replace(unmapped=unmapped(numbers, table))
 
 
-def record_of(call: Call, table: Conventions, options: SourceOptions) -> tuple[UsageRecord, tuple[str, ...]]:
-    """The record, and the names of usage numbers no rule explains. Raises BadRecord naming the attribute that is wrong."""
-    given, both = call.attributes, _Both(call.attributes, call.resource, table)
+def record_of(call: Call, table: Conventions, options: SourceOptions, numbers: Mapping[str, Scalar]) -> UsageRecord:
+    """The record. Raises BadRecord naming the attribute that is wrong."""
+    said = table.read(call.attributes)
+    both = _Both(said, call.resource)
     tokens, source = counts(call, table)
     started, finished = instant(call.start_ns, "startTimeUnixNano"), instant(call.end_ns, "endTimeUnixNano")
-    model, requested = label(table.model(given), "model"), label(table.first(given, "request_model"), "request_model")
-    deployment, provider = place_of(call, model, both, options)
-    numbers = usage_numbers(given, table)
-    http_status = whole(table.first(given, "http_status"), "http.response.status_code", 0, 999)
-    record = UsageRecord(
-        request_id=request_id(call, table, source),
+    model = label(model_of(said), "model")
+    deployment, provider = place_of(call, said, model, both, table, options)
+    http_status = whole(said.get("http_status"), "http.response.status_code", 0, 999)
+    return UsageRecord(
+        request_id=request_id(call, said, source),
         started_at=started,
         finished_at=finished,
-        first_token_at=_first_token(call, table, started, finished),
+        first_token_at=_first_token(call, said, started, finished),
         deployment=deployment,
         tenant=_tenant(both, options.tenant),
         tokens=tokens,
-        requested_model=requested,
+        requested_model=label(said.get("request_model"), "request_model"),
         usage_source=source,
-        status=_status(call, table, http_status),
+        status=_status(call, said, table, http_status),
         service_tier=_tier(both),
         http_status=http_status,
-        finish_reason=_short_label(table.first(given, "finish_reason")),
-        stream=_stream(call, table),
-        n=whole(table.first(given, "n"), "gen_ai.request.choice.count", 1, 1024) or 1,
-        attempt=1 + (whole(table.first(given, "resent"), "http.request.resend_count", 0, 999) or 0),
+        finish_reason=_short_label(said.get("finish_reason")),
+        stream=_stream(call, said, table),
+        n=whole(said.get("n"), "gen_ai.request.choice.count", 1, 1024) or 1,
+        attempt=1 + (whole(said.get("resent"), "http.request.resend_count", 0, 999) or 0),
         trace_id=call.trace_id,
-        session_id=short(str(table.first(given, "session") or "")),
+        session_id=short(str(said.get("session", ""))),
         tools=call.tools,
         provider=provider,
-        queue_ms=_queue_ms(table.first(given, "queue_s")),
-        raw=without_texts(numbers | {"otel": _about(call, both)}),
+        queue_ms=_queue_ms(said.get("queue_s")),
+        raw=_raw(call, both, numbers),
     )
-    return record, unmapped(numbers, table)
 
 
-def request_id(call: Call, table: Conventions, source: UsageSource) -> str:
+def request_id(call: Call, said: Facts, source: UsageSource) -> str:
     """The upstream's response id and call class, as every other source of the same call gives it; a call without one, or without
     counts (another view of it may have them), is its span."""
-    response_id = table.first(call.attributes, "response_id")
+    response_id = said.get("response_id")
     if response_id is not None and source != "missing":
         return f"{short(str(response_id))}:generation"
     if len(call.trace_id) != 32 or len(call.span_id) != 16 or not call.trace_id.strip("0") or not call.span_id.strip("0"):
@@ -172,38 +172,39 @@ def label(value: Scalar | None, field: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Both:
-    """A span's attributes over its resource's."""
+    """What a span says over what its resource says."""
 
-    span: Attributes
-    resource: Attributes
-    table: Conventions
+    said: Facts
+    resource: Facts
 
     def label(self, field: str) -> str:
-        value = self.table.first(self.span, field)
-        return label(self.table.first(self.resource, field) if value is None else value, field)
+        value = self.said.get(field)
+        if value is None:
+            value = self.resource.get(field)
+        return "" if value is None else label(value, field)
 
 
-def place_of(call: Call, model: str, both: _Both, options: SourceOptions) -> tuple[Deployment, str]:
-    """The deployment that answered, and its provider."""
-    table, given = both.table, options.deployment or Deployment("default", "default", "")
-    own = Deployment(both.label("cluster") or given.cluster, both.label("namespace") or given.namespace, given.model_id)
-    hidden = () if call.kind in CLIENT_SIDE else table.fields["server_address"]
-    attributes = {name: value for name, value in call.attributes.items() if name not in hidden} if hidden else call.attributes
-    return served_at(attributes, model, own, table, options)
-
-
-def served_at(
-    attributes: Attributes, model: str, own: Deployment, table: Conventions, options: SourceOptions
+def place_of(
+    call: Call, said: Facts, model: str, both: _Both, table: Conventions, options: SourceOptions
 ) -> tuple[Deployment, str]:
+    """The deployment that answered, and its provider."""
+    given = options.deployment or Deployment("default", "default", "")
+    own = Deployment(both.label("cluster") or given.cluster, both.label("namespace") or given.namespace, given.model_id)
+    if call.kind not in CLIENT_SIDE:
+        said = {name: value for name, value in said.items() if name != "server_address"}
+    return served_at(said, model, own, table, options)
+
+
+def served_at(said: Facts, model: str, own: Deployment, table: Conventions, options: SourceOptions) -> tuple[Deployment, str]:
     """(deployment, provider): a declared pool by the address called or the model, else a bought API, else ``own`` place.
 
     Bought is what names a vendor as provider and called that vendor's host, or no host that is told.
     """
-    host = str(table.first(attributes, "server_address") or "")
-    for name in (f"{host}:{table.first(attributes, 'server_port')}", host, model):
+    host = str(said.get("server_address", ""))
+    for name in (f"{host}:{said.get('server_port')}", host, model) if options.pools else ():
         if name and name in options.pools:
             return options.pools[name], "self_hosted"
-    provider = label(table.first(attributes, "provider"), "provider").lower()
+    provider = label(said.get("provider"), "provider").lower()
     is_bought = not host or f".{host.lower()}".endswith(table.vendor_hosts)
     if provider and provider not in table.self_hosted and model and is_bought:
         return Deployment("vendor", provider, model), provider
@@ -222,17 +223,16 @@ def _tier(both: _Both) -> Any:
     return named if named in SERVICE_TIERS else "P1"
 
 
-def _status(call: Call, table: Conventions, http_status: int | None) -> Status:
-    error_type = table.first(call.attributes, "error_type")
+def _status(call: Call, said: Facts, table: Conventions, http_status: int | None) -> Status:
+    error_type = said.get("error_type")
     if http_status == 499 or str(error_type) in table.aborted_error_types:
         return "aborted"
     return "error" if call.is_error or error_type is not None else "ok"
 
 
-def _first_token(call: Call, table: Conventions, started: datetime, finished: datetime) -> datetime | None:
+def _first_token(call: Call, said: Facts, started: datetime, finished: datetime) -> datetime | None:
     """When the first token came, where that is told and lies within the call."""
-    at = _after(table.first(call.attributes, "first_token_s"), 1_000_000, started)
-    at = at or _after(table.first(call.attributes, "first_token_ms"), 1000, started)
+    at = _after(said.get("first_token_s"), 1_000_000, started) or _after(said.get("first_token_ms"), 1000, started)
     if at is None and call.first_event_ns:
         us = call.first_event_ns // 1000
         at = EPOCH + timedelta(microseconds=us) if _EARLIEST_US <= us < _LATEST_US else None
@@ -249,10 +249,10 @@ def _queue_ms(value: Scalar | None) -> int | None:
     return round(float(value) * 1000) if is_number and value is not None else None
 
 
-def _stream(call: Call, table: Conventions) -> bool | None:
+def _stream(call: Call, said: Facts, table: Conventions) -> bool | None:
     if call.operation in table.streaming_operations:
         return True
-    value = table.first(call.attributes, "stream")
+    value = said.get("stream")
     return value if isinstance(value, bool) else None
 
 
@@ -260,15 +260,19 @@ def _short_label(value: Scalar | None) -> str:
     return value if isinstance(value, str) and len(value) <= 40 and value.isprintable() else ""
 
 
-def _about(call: Call, both: _Both) -> dict[str, Any]:
-    said = {
-        "operation": call.operation, "service": both.table.first(both.resource, "service"),
-        "provider": both.table.first(call.attributes, "provider"), "error_type": both.table.first(call.attributes, "error_type"),
-    }  # fmt: skip
-    return {name: value for name, value in said.items() if value is not None and value != ""}
+def _raw(call: Call, both: _Both, numbers: Mapping[str, Scalar]) -> dict[str, Any]:
+    """The usage numbers as they came, and what the call was called."""
+    about: dict[str, Any] = {"operation": call.operation} if call.operation else {}
+    for name, value in (
+        ("service", both.resource.get("service")), ("provider", both.said.get("provider")),
+        ("error_type", both.said.get("error_type")),
+    ):  # fmt: skip
+        if value is not None:
+            about[name] = value
+    return without_texts({**numbers, "otel": about})
 
 
-def usage_numbers(attributes: Attributes, table: Conventions) -> dict[str, Any]:
+def usage_numbers(attributes: Attributes, table: Conventions) -> dict[str, Scalar]:
     """The usage numbers as they came, by attribute."""
     prefixes = table.usage_prefixes
     return {name: value for name, value in attributes.items() if name.startswith(prefixes) and not isinstance(value, str)}

@@ -11,10 +11,10 @@ What is never counted twice (all by what the batch holds; over batches the strea
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ingest.otlp.conventions import Attributes, Conventions, Scalar, conventions
+from ingest.otlp.conventions import Attributes, Conventions, Facts, Scalar, conventions
 from ingest.otlp.genai_record import Call, prepared, short
 from ingest.otlp.items import Span
 from ingest.usage.rows import ParsedRow, SourceOptions
@@ -48,8 +48,9 @@ def span_rows(spans: Sequence[Span], options: SourceOptions) -> list[ParsedRow]:
     left_out = set(batch.wrappers) | _views_without_counts(batch, table)
     kept = [index for index in batch.calls if index not in left_out]
     tools = _tools_of(batch, kept, table) if batch.tools else {}
+    resources = {id(span.resource): table.read(span.resource) for span in {id(s.resource): s for s in spans}.values()}
     return [
-        prepared(index, _call(batch, index, tools.get(index, ()), table), table, options) for index in kept
+        prepared(index, _call(batch, index, tools.get(index, ()), table, resources), table, options) for index in kept
     ]  # fmt: skip
 
 
@@ -109,11 +110,11 @@ def _views_without_counts(batch: _Batch, table: Conventions) -> set[int]:
     return found
 
 
-def _call(batch: _Batch, index: int, tools: tuple[str, ...], table: Conventions) -> Call:
+def _call(batch: _Batch, index: int, tools: tuple[str, ...], table: Conventions, resources: Mapping[int, Facts]) -> Call:
     span = batch.spans[index]
     return Call(
         span.trace_id, span.span_id, span.kind, span.start_ns, span.end_ns, span.is_error, batch.calls[index],
-        _with_wrappers(batch, index, table), span.resource, span.first_event_ns, tools,
+        _with_wrappers(batch, index, table), resources[id(span.resource)], span.first_event_ns, tools,
     )  # fmt: skip
 
 
