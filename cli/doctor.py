@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +32,7 @@ from ingest.engine.parse import Origin
 from models.database import alembic_config, open_engine, unreachable
 from models.outbox_repo import list_heartbeats
 from models.quality_repo import stream_lags
+from models.standing_repo import list_checks, newest_check
 
 SILENT_S = 60
 Verdict = Literal["ok", "warning", "error"]
@@ -60,6 +61,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         ("stream", lambda: _stream(settings, running)),
         ("processes", lambda: _processes(settings, running)),
         ("targets", lambda: _targets(settings)),
+        ("standing check", lambda: _standing_check(settings)),
         ("prometheus", lambda: _prometheus(settings)),
         ("discovery", lambda: _discovery(settings)),
     )
@@ -239,6 +241,32 @@ def _targets(settings: Settings) -> Iterator[Finding]:
             )  # fmt: skip
         else:
             yield Finding("targets", "ok", f"{target.url}: {target.count} × {target.gpu} on {target.node}")
+
+
+def _standing_check(settings: Settings) -> Iterator[Finding]:
+    """The newest comparisons of finished days' rollups with the raw archive."""
+    today = datetime.now(UTC).date()
+    engine = open_engine(database_url(settings))
+    try:
+        with engine.connect() as connection:
+            newest, checks = newest_check(connection), list_checks(connection, today - timedelta(days=35), today)
+    finally:
+        engine.dispose()
+    if newest is None:
+        yield Finding("standing check", "ok", "no finished day was compared with the raw archive yet")
+        return
+    differ = [check for check in checks if check.status != "ok"]
+    for check in differ:
+        yield Finding(
+            "standing check", "error" if check.checked_at != check.differs_since else "warning",
+            f"{check.day} {check.deployment}: the rollups are not the archive's sums in {', '.join(check.detail)}",
+            f"`tokenfuse show quality --check {check.day} {check.day}` looks again; `tokenfuse rebuild --from {check.day}` mends",
+        )  # fmt: skip
+    if not differ:
+        days = len({check.day for check in checks})
+        yield Finding(
+            "standing check", "ok", f"{days} days' rollups are the archive's sums (newest comparison {newest:%Y-%m-%d %H:%M}Z)"
+        )
 
 
 def _ask(target: TargetSetting) -> Finding:

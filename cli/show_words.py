@@ -59,3 +59,41 @@ def _place(at: Any) -> Any:
 def efficiency_words(row: Mapping[str, Any], step: str | None) -> dict[str, Any]:
     """The figures of one screen's width."""
     return {**({step: row[step]} if step else {}), "deployment": row["deployment"], **{name: row[name] for name in SHOWN}}
+
+
+def quality_words(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One line a kind, dearest first."""
+    return [
+        {
+            "what": row["title"],
+            "count": f"{row['count']:,} {row['counts']}",
+            "last": row["last"],
+            "where": ", ".join(place["place"] for place in row["places"]),
+            "money": ", ".join(f"{plain(part['amount'])} {part['currency']}" for part in row["money"]) or "none",
+            "money_is": row["money_is"],
+            "what_to_do": row["what_to_do"],
+        }
+        for row in whole["kinds"]
+    ]
+
+
+def standing_words(standing: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The newest comparison in one line, then the differences."""
+    checked = standing["checked_at"]
+    summary = f"{standing['days']} days compared, {len(standing['differences'])} differences"
+    first = {
+        "day": "all",
+        "deployment": "all",
+        "found": summary if checked else "not yet compared",
+        "checked_at": checked or "never",
+    }
+    return [
+        first,
+        *(
+            {
+                "day": one["day"], "deployment": one["deployment"], "checked_at": one["checked_at"],
+                "found": "; ".join(f"{name}: {sums}" for name, sums in one["measures"].items()),
+            }
+            for one in standing["differences"]
+        ),
+    ]  # fmt: skip

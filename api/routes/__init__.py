@@ -13,6 +13,7 @@ from api.routes import (
     otlp,
     overview,
     policy,
+    quality,
     self_description,
     trail,
     usage,
@@ -33,6 +34,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     identity.reads,
     identity.writes,
     trail.routes,
+    quality.routes,
     policy.routes,
     self_description.routes,
 )

@@ -1,4 +1,4 @@
-"""The audit trail and the quality of the data."""
+"""The audit trail."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from api.deps import CallerDep, ConnectionDep, router
-from api.query import DayWindow, Page, RowsDep
-from api.routes.ledger import window_meta
-from api.schemas.reads import AuditsOut, AuditVerdictOut, QualityOut
+from api.query import Page
+from api.schemas.reads import AuditsOut, AuditVerdictOut
 from api.tenancy import require_all_tenants
 from models.audit_repo import list_audit, verify_chain
-from models.quality_repo import data_faults, freshness, quarantine_counts
 
 routes = router("read", tags=["trust"])
 
@@ -39,16 +37,3 @@ def verify(
     """Walks the whole chain and names the first broken record."""
     require_all_tenants(caller, "the audit trail")
     return asdict(verify_chain(connection, anchor))
-
-
-@routes.get("/v1/quality", response_model=QualityOut, response_model_exclude_unset=True)
-def quality(caller: CallerDep, connection: ConnectionDep, window: DayWindow, rows: RowsDep) -> dict[str, Any]:
-    """What makes the numbers less true: records not taken, by reason, and faults such as scrape gaps."""
-    require_all_tenants(caller, "the quality of the data")
-    faults, total = data_faults(connection, window, rows.limit)
-    return {
-        "quarantined": [asdict(one) for one in quarantine_counts(connection, window)],
-        "faults": [asdict(fault) for fault in faults],
-        "faults_total": total,
-        "meta": window_meta(window) | {"freshness": freshness(connection)},
-    }

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import click
 
 from cli.commands.budget import budget_rows
-from cli.options import Run, common, window_options
-from cli.output import print_json, print_rows
-from cli.show_words import coverage_words, efficiency_words, heat_map_grid
-from cli.wiring import database
+from cli.commands.metrics import metrics
+from cli.options import Run, common, parse_time, window_options
+from cli.output import Progress, print_json, print_rows
+from cli.show_words import coverage_words, efficiency_words, heat_map_grid, quality_words, standing_words
+from cli.wiring import database, utc_now
+from control.data_quality import data_quality
+from control.standing_check import check_day
 from core.errors import BadInput
 from core.windows import Window
 from models.coverage_repo import coverage_rows
@@ -22,12 +25,16 @@ from models.efficiency_repo import efficiency_rows
 from models.heat_map_repo import heat_map
 from models.ledger_repo import unit_cost_rows
 from models.quality_repo import data_faults, quarantine_counts
+from models.standing_repo import StandingCheck
 from models.usage_repo import usage_rows
 
 
 @click.group()
 def show() -> None:
     """Figures on the terminal, or as JSON for other programs."""
+
+
+show.add_command(metrics)
 
 
 def _by(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -137,19 +144,44 @@ def budgets(run: Run) -> None:
 
 
 @show.command()
+@click.option(
+    "--check", nargs=2, metavar="FROM TO", help="compare rollups with the raw archive now, these days (UTC, TO included)"
+)
 @window_options(timedelta(days=7))
 @common
-def quality(run: Run, window: Window) -> None:
-    """Quarantined records by reason, and faults of the sources."""
+def quality(run: Run, check: tuple[str, str] | None, window: Window) -> int:
+    """Kinds of fault with their money and remedy, records not taken; --check: rollups against the archive (exit 1: they differ)."""
+    if check is not None:
+        return _check(run, parse_time(check[0], "--check").date(), parse_time(check[1], "--check").date())
     with database(run.settings) as engine, transaction(engine) as connection:
+        whole = data_quality(connection, window, utc_now())
         quarantined = [asdict(row) for row in quarantine_counts(connection, window)]
         found, total = data_faults(connection, window, 200)
     faults = [asdict(row) for row in found]
     if run.as_json:
-        print_json({"quarantined": quarantined, "faults": faults, "faults_total": total})
-        return
+        print_json({**whole, "quarantined": quarantined, "faults": faults, "faults_total": total})
+        return 0
+    print_rows(quality_words(whole), as_json=False, title="What makes numbers less true", empty="No fault was found.")
+    print_rows(whole["money"], as_json=False, title="Money that rests on it, each cent once", empty="No money rests on faults.")
     print_rows(quarantined, as_json=False, title="Quarantined records", empty="No record was quarantined.")
-    print_rows(faults, as_json=False, title="Faults", empty="No fault was noted.")
+    print_rows(faults, as_json=False, title="Faults", empty="No source reported a fault.")
+    print_rows(standing_words(whole["standing"]), as_json=False, title="Rollups against the raw archive")
+    return 0
+
+
+def _check(run: Run, first: date, last: date) -> int:
+    if last < first:
+        raise BadInput("must not be before FROM", field="--check", value=last.isoformat())
+    progress = Progress("Days compared", quiet=run.as_json, every=1)
+    checks: list[StandingCheck] = []
+    with database(run.settings) as engine:
+        days = (last - first).days + 1
+        for n in range(days):
+            checks += check_day(engine, run.settings.data_dir, first + timedelta(days=n), utc_now())
+            progress(n + 1, days)
+    rows = [{**asdict(one), "deployment": str(one.deployment)} for one in checks]
+    print_rows(rows, as_json=run.as_json, empty="Neither the archive nor the rollups hold anything of these days.")
+    return int(any(one.status != "ok" for one in checks))
 
 
 def _minutes(window: Window) -> Window:
