@@ -11,6 +11,7 @@ import click
 
 from cli.commands.budget import budget_rows
 from cli.commands.metrics import metrics
+from cli.commands.metrics import metrics
 from cli.options import Run, common, parse_time, window_options
 from cli.output import Progress, print_json, print_rows
 from cli.show_words import coverage_words, efficiency_words, heat_map_grid, quality_words, standing_words
@@ -32,6 +33,9 @@ from models.usage_repo import usage_rows
 @click.group()
 def show() -> None:
     """Figures on the terminal, or as JSON for other programs."""
+
+
+show.add_command(metrics)
 
 
 show.add_command(metrics)
