@@ -41,7 +41,8 @@ ATTRIBUTES: dict[str, Any] = {
     "gen_ai.response.model": "model-{n}", "gen_ai.usage.input_tokens": 900, "gen_ai.usage.output_tokens": 150,
     "gen_ai.usage.cache_read.input_tokens": 640, "gen_ai.response.finish_reasons": "stop", "gen_ai.request.max_tokens": 512,
     "gen_ai.request.temperature": 0.7, "server.address": "vllm.llm.svc", "server.port": 8000,
-    "gen_ai.conversation.id": "conv-{n}", "enduser.id": "user-{n}", "tokenfuse.team": "team-{n}", "gen_ai.response.time_to_first_chunk": 0.3,
+    "gen_ai.conversation.id": "conv-{n}", "enduser.id": "user-{n}", "tokenfuse.team": "team-{n}",
+    "gen_ai.response.time_to_first_chunk": 0.3,
 }  # fmt: skip
 
 

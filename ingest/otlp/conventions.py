@@ -51,6 +51,7 @@ class Conventions:
     usage_prefixes: Names
     usage_explained: frozenset[str]
     fields: Mapping[str, Names]
+    identity: Names
     inherited: Names
     first_token_events: frozenset[str]
     streaming_operations: frozenset[str]
@@ -74,7 +75,12 @@ class Conventions:
         """Every attribute the table reads; no other is ever looked at, so no text is."""
         named = [*self.usage.values(), *self.fields.values(), self.token_type_attributes]
         single = [operation.attribute for operation in self.operations] + [self.event_name_attribute]
-        return frozenset(name for names in named for name in names) | frozenset(single) | self.usage_explained
+        return (
+            frozenset(name for names in named for name in names)
+            | frozenset(single)
+            | self.usage_explained
+            | frozenset(self.identity)
+        )
 
     def role(self, attributes: Attributes, kind: int) -> tuple[Role, str]:
         """What a span is, and the value that told it ('' when none did)."""
@@ -150,6 +156,7 @@ def parse(text: str) -> Conventions:
         usage_prefixes=tuple(raw["usage_prefixes"]),
         usage_explained=frozenset(raw["usage_explained"]),
         fields=fields,
+        identity=tuple(raw["identity"]),
         inherited=tuple(name for field in raw["inherited"] for name in fields[field]),
         first_token_events=frozenset(raw["first_token_events"]),
         streaming_operations=frozenset(raw["streaming_operations"]),

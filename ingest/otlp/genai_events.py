@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ingest.otlp.access_logs import access_log_row, is_access_log
 from ingest.otlp.conventions import Conventions, conventions
-from ingest.otlp.genai_record import Call, prepared
+from ingest.otlp.genai_record import Call, Resource, prepared
 from ingest.otlp.items import LogRecord
 from ingest.usage.rows import ParsedRow, SourceOptions
 
@@ -48,5 +48,5 @@ def _call(record: LogRecord, table: Conventions) -> Call:
         is_error,
         operation,
         record.attributes,
-        table.read(record.resource),
+        Resource.of(record.resource, table),
     )

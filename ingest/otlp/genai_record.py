@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from core.errors import BadRecord
+from core.identity_codec import IDENTITY, identity_facts
 from core.texts import without_texts
 from core.tokens import MAX_TOKENS, TokenCounts
 from core.usage import MAX_NAME, SERVICE_TIERS, Deployment, Status, TenantPath, UsageRecord, UsageSource
@@ -30,9 +31,22 @@ _EARLIEST_US, _LATEST_US = ((at - EPOCH) // timedelta(microseconds=1) for at in 
 
 
 @dataclass(frozen=True, slots=True)
+class Resource:
+    """What a resource says, and its labels for identity rules."""
+
+    said: Facts
+    identity: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, attributes: Attributes, table: Conventions) -> Resource:
+        labels = {name: str(attributes[name]) for name in table.identity if name in attributes}
+        return cls(table.read(attributes), identity_facts(gateway=labels.get("service.name", ""), metadata=labels))
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
-    """``operation`` is the value that told it is a call; ``resource`` what its resource says (``Conventions.read``);
-    ``first_event_ns`` 0 when no event tells of a first token."""
+    """``operation`` is the value that told it is a call; ``first_event_ns`` 0 when no event tells of a first token;
+    ``operation_id`` and ``attempt`` where several attempts lie in one span."""
 
     trace_id: str
     span_id: str
@@ -42,9 +56,12 @@ class Call:
     is_error: bool
     operation: str
     attributes: Attributes
-    resource: Facts
+    resource: Resource
     first_event_ns: int = 0
     tools: tuple[str, ...] = ()
+    operation_id: str = ""
+    attempt: int = 1
+    ends_operation: bool | None = None
 
 
 def prepared(position: int, call: Call, table: Conventions, options: SourceOptions) -> Prepared | BadRow:
@@ -60,7 +77,7 @@ def prepared(position: int, call: Call, table: Conventions, options: SourceOptio
 def record_of(call: Call, table: Conventions, options: SourceOptions, numbers: Mapping[str, Scalar]) -> UsageRecord:
     """The record. Raises BadRecord naming the attribute that is wrong."""
     said = table.read(call.attributes)
-    both = _Both(said, call.resource)
+    both = _Both(said, call.resource.said)
     tokens, source = counts(call, table)
     started, finished = instant(call.start_ns, "startTimeUnixNano"), instant(call.end_ns, "endTimeUnixNano")
     model = label(model_of(said), "model")
@@ -82,8 +99,10 @@ def record_of(call: Call, table: Conventions, options: SourceOptions, numbers: M
         finish_reason=_short_label(said.get("finish_reason")),
         stream=_stream(call, said, table),
         n=whole(said.get("n"), "gen_ai.request.choice.count", 1, 1024) or 1,
-        attempt=1 + (whole(said.get("resent"), "http.request.resend_count", 0, 999) or 0),
+        attempt=max(call.attempt, 1 + (whole(said.get("resent"), "http.request.resend_count", 0, 998) or 0)),
         trace_id=call.trace_id,
+        operation_id=call.operation_id,
+        ends_operation=call.ends_operation,
         session_id=short(str(said.get("session", ""))),
         tools=call.tools,
         provider=provider,
@@ -263,13 +282,11 @@ def _short_label(value: Scalar | None) -> str:
 def _raw(call: Call, both: _Both, numbers: Mapping[str, Scalar]) -> dict[str, Any]:
     """The usage numbers as they came, and what the call was called."""
     about: dict[str, Any] = {"operation": call.operation} if call.operation else {}
-    for name, value in (
-        ("service", both.resource.get("service")), ("provider", both.said.get("provider")),
-        ("error_type", both.said.get("error_type")),
-    ):  # fmt: skip
-        if value is not None:
-            about[name] = value
-    return without_texts({**numbers, "otel": about})
+    for name in ("provider", "error_type"):
+        if name in both.said:
+            about[name] = both.said[name]
+    raw = without_texts({**numbers, "otel": about})
+    return {**raw, IDENTITY: call.resource.identity} if call.resource.identity else raw
 
 
 def usage_numbers(attributes: Attributes, table: Conventions) -> dict[str, Scalar]:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ingest.otlp.conventions import Attributes, Conventions, Facts, Scalar, conventions
-from ingest.otlp.genai_record import Call, prepared, short
+from ingest.otlp.conventions import Attributes, Conventions, Scalar, conventions
+from ingest.otlp.genai_record import Call, Resource, prepared, short
 from ingest.otlp.items import Span
 from ingest.usage.rows import ParsedRow, SourceOptions
 
@@ -48,10 +49,13 @@ def span_rows(spans: Sequence[Span], options: SourceOptions) -> list[ParsedRow]:
     left_out = set(batch.wrappers) | _views_without_counts(batch, table)
     kept = [index for index in batch.calls if index not in left_out]
     tools = _tools_of(batch, kept, table) if batch.tools else {}
-    resources = {id(span.resource): table.read(span.resource) for span in {id(s.resource): s for s in spans}.values()}
+    resources = {key: Resource.of(found, table) for key, found in {id(span.resource): span.resource for span in spans}.items()}
+    attempts = _attempts(batch, kept)
+    calls = (_call(batch, index, tools.get(index, ()), table, resources) for index in kept)
     return [
-        prepared(index, _call(batch, index, tools.get(index, ()), table, resources), table, options) for index in kept
-    ]  # fmt: skip
+        prepared(index, replace(call, **attempts[index]) if index in attempts else call, table, options)
+        for index, call in zip(kept, calls, strict=True)
+    ]
 
 
 def _sorted(spans: Sequence[Span], table: Conventions) -> _Batch:
@@ -110,12 +114,29 @@ def _views_without_counts(batch: _Batch, table: Conventions) -> set[int]:
     return found
 
 
-def _call(batch: _Batch, index: int, tools: tuple[str, ...], table: Conventions, resources: Mapping[int, Facts]) -> Call:
+def _call(batch: _Batch, index: int, tools: tuple[str, ...], table: Conventions, resources: Mapping[int, Resource]) -> Call:
     span = batch.spans[index]
     return Call(
         span.trace_id, span.span_id, span.kind, span.start_ns, span.end_ns, span.is_error, batch.calls[index],
         _with_wrappers(batch, index, table), resources[id(span.resource)], span.first_event_ns, tools,
     )  # fmt: skip
+
+
+def _attempts(batch: _Batch, kept: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Several calls directly in one wrapper are the attempts of what was asked once; the last to begin ended it."""
+    inside: dict[int, list[int]] = defaultdict(list)
+    for index in kept:
+        nearest = next((up for up in batch.above.get(index, ()) if up in batch.wrappers), None)
+        if nearest is not None:
+            inside[nearest].append(index)
+    found: dict[int, dict[str, Any]] = {}
+    for up, indexes in inside.items():
+        ordered = sorted(indexes, key=lambda i: (batch.spans[i].start_ns, i))
+        for number, index in enumerate(ordered if len(ordered) > 1 else (), 1):
+            wrapper = batch.spans[up]
+            operation = f"{wrapper.trace_id}:{wrapper.span_id}"
+            found[index] = {"operation_id": operation, "attempt": min(number, 1000), "ends_operation": number == len(ordered)}
+    return found
 
 
 def _with_wrappers(batch: _Batch, index: int, table: Conventions) -> Attributes:
@@ -126,7 +147,8 @@ def _with_wrappers(batch: _Batch, index: int, table: Conventions) -> Attributes:
     found: dict[str, Scalar] = {}
     for up in reversed(wrapping):
         theirs = batch.spans[up].attributes
-        names = table.inherited + (table.fields["response_id"] if len(batch.wrappers[up]) == 1 else ())
+        wrapped = [one for one in batch.wrappers[up] if one not in batch.wrappers]
+        names = table.inherited + (table.fields["response_id"] if len(wrapped) == 1 else ())
         found |= {name: theirs[name] for name in names if name in theirs}
     own = batch.spans[index].attributes
     if table.first(own, "response_id") is not None:

@@ -213,6 +213,13 @@ def test_attempts_below_one_span_are_attempts() -> None:
     failed = span(2, BARE, parent=1, error=True)
     found = rows(span(1), failed, span(3, parent=1))
     assert [(r.status, r.usage_source, r.tokens.input_total) for r in found] == [("error", "missing", 0), ("ok", "exact", 100)]
+    assert [(r.attempt, r.ends_operation) for r in found] == [(1, False), (2, True)]
+    assert {r.operation_id for r in found} == {f"{TRACE}:{1:016x}"}
+
+
+def test_what_lies_in_several_wrappers_takes_the_response_id_of_each_that_wraps_it_alone() -> None:
+    (record,) = rows(span(1, {**CHAT, "gen_ai.response.id": "chatcmpl-3"}), span(2, parent=1), span(3, parent=2, kind=SERVER))
+    assert record.request_id == "chatcmpl-3:generation"
 
 
 def test_a_view_without_counts_inside_one_that_has_them_is_the_same_call() -> None:
@@ -334,6 +341,7 @@ def test_who_called_is_on_the_span_or_else_on_the_resource() -> None:
     said = {**CHAT, "tokenfuse.team": "search", "enduser.id": "ann"}
     (record,) = rows(span(1, said), **{"service.name": "shop", "tokenfuse.team": "ads", "tokenfuse.project": "web"})
     assert record.tenant == TenantPath("acme", "search", "web", "ann", "")
+    assert record.raw["identity"] == {"gateway": "shop", "metadata.service.name": "shop"}
 
 
 WRONG: list[tuple[Any, str, str]] = [
