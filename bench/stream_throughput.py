@@ -162,7 +162,7 @@ def _until_applied(engine: Engine, lines: int, process: subprocess.Popen[bytes])
 def _put_probe(folder: Path, number: int) -> str:
     """Make a segment of one line visible; returns the org it belongs to."""
     segment, org = f"bbbbbbbb-{number + 1:012d}", f"probe{number}"
-    names, counts = ("c1", "ns", "m", org, "", "", "", "", "P1", "ok", "exact", 0), (1, 0, 0, 0, 1, 0, 1, 0, 1)
+    names, counts = ("c1", "ns", "m", org, "", "", "", "", "P1", "ok", "exact", 0), (1, 0, 0, 0, 1, 0, 1, 0, 1, 1)
     (folder / f".{segment}").write_text(f"{encode_line((f'probe-{number}', START_MS, START_MS, *names, *counts))},{segment}\n")
     (folder / f".{segment}").rename(folder / f"{segment}.1.csv")
     return org
