@@ -105,6 +105,11 @@ _SOURCES: Mapping[str, tuple[str, str]] = {
     "several_processes": ("Several processes behind one address", "Scrape each engine by its own address, not a load balancer."),
     "read_twice": ("Engines offered by two sources", "One is left out, nothing counts twice; remove one source."),
     "no_target_label": ("Series without their engine's address", "Let Prometheus keep the `instance` label."),
+    "router_page": ("Routers that repeat their engines' numbers", "They are not counted; scrape the engines themselves."),
+    "gpu_seen_twice": ("GPUs shown by two exporters", "One counts; remove the other exporter."),
+    "gpu_vanished": ("GPUs gone from their exporter's page", "Nothing, if it was taken out; else look at the driver."),
+    "no_gpu_metrics": ("GPU exporters without a GPU", "Is it a DCGM or device-metrics exporter, and does it see the devices?"),
+    "no_gpu_id": ("GPU series without a UUID", "Let the exporter and Prometheus keep the UUID label."),
     "source_down": ("Prometheus or discovery did not answer", "Is it up, and its address right?"),
     "source_gap": ("Prometheus has no samples", "Its tokens are counted when the next sample comes; the minutes are not known."),
 }
