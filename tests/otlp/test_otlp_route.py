@@ -8,6 +8,7 @@ import logging
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 from conftest import Server  # type: ignore[import-not-found]
 from google.rpc.error_details_pb2 import BadRequest
@@ -16,13 +17,16 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from otlp_samples import CHAT, NOW, NOW_NS, START_NS, counter_export, export, log_export, span
-from sqlalchemy import Engine
+from sqlalchemy import Engine, insert
 from test_otlp_decode import SPEC_EXAMPLE
 
 from core.capacity import NodeService
 from core.errors import DiskFull, Unavailable
 from core.usage import Deployment
+from models.partitions import ensure_months
 from models.rates_repo import declare_service
+from models.tables import UsageMinuteRow
+from streaming.counter_topic import import_counters
 
 pytestmark = pytest.mark.db
 JSON = "application/json"
@@ -220,3 +224,35 @@ def test_an_event_and_a_span_of_one_call_count_once(server: Server) -> None:
         server.post("/v1/traces", export(span(1, named)))
         server.post("/v1/logs", log_export(named, event="gen_ai.client.inference.operation.details"))
     assert len(server.log.lines("usage")) == 2
+
+
+def test_what_a_gateway_counted_stands_beside_its_records(server: Server, db: Engine) -> None:
+    """B07: a histogram that misses long streams shows as a difference, and money rests on the records."""
+    with db.begin() as connection:
+        ensure_months(connection, [NOW])
+        key = {
+            "cluster": "default",
+            "namespace": "default",
+            "model_id": "llama",
+            "org": "acme",
+            "team": "",
+            "project": "",
+            "user_id": "",
+        }
+        more = {"key_id": "", "service_tier": "P1", "status": "ok", "usage_source": "exact", "workload_class": 0}
+        sums = {"requests": 1, "input_uncached": 36, "input_cache_read": 64, "output": 28}
+        connection.execute(insert(UsageMinuteRow), [{**key, **more, **sums, "minute": NOW - timedelta(minutes=2)}])
+    points = [
+        ({"gen_ai.token.type": kind, "gen_ai.request.model": "llama"}, NOW_NS - 120 * 10**9, NOW_NS - 60 * 10**9, value)
+        for kind, value in (("input", 72.0), ("output", 28.0), ("cached_input", 64.0))
+    ]
+    assert server.post("/v1/metrics", counter_export(*points)).status_code == 200
+    server.log.lines("counter")
+    import_counters(db, server.folder / "log", NOW)
+    asked = {"from": (NOW - timedelta(minutes=10)).isoformat(), "to": NOW.isoformat()}
+    headers = {"authorization": f"Bearer {server.token('read')}"}
+    (row,) = httpx.get(f"{server.url}/v1/gateway-counters", params=asked, headers=headers).json()["rows"]
+    assert (row["source"], row["model_id"]) == ("gateway", "llama")
+    assert row["counted"] == {"input": 72, "output": 28, "cached_input": 64, "cache_creation_input": None, "reasoning": None}
+    assert row["recorded"] == {"input": 100, "output": 28}
+    assert row["difference"] == {"input": -28, "output": 0}
