@@ -18,12 +18,18 @@ st.set_page_config(page_title="Tokenfuse", page_icon=":material/electric_bolt:",
 def _navigate() -> None:
     inside = signed_in()
     page = st.navigation(
-        [
-            st.Page(HERE / "views" / "overview.py", title="Overview", icon=":material/dashboard:", default=True),
-            st.Page(HERE / "views" / "unit_cost.py", title="Unit cost", icon=":material/paid:"),
-            st.Page(HERE / "views" / "fleet.py", title="Fleet", icon=":material/memory:"),
-            st.Page(HERE / "views" / "heat_map.py", title="Heat map", icon=":material/grid_on:"),
-        ],
+        {
+            "": [
+                st.Page(HERE / "views" / "overview.py", title="Overview", icon=":material/dashboard:", default=True),
+                st.Page(HERE / "views" / "unit_cost.py", title="Unit cost", icon=":material/paid:"),
+                st.Page(HERE / "views" / "fleet.py", title="Fleet", icon=":material/memory:"),
+                st.Page(HERE / "views" / "heat_map.py", title="Heat map", icon=":material/grid_on:"),
+                st.Page(HERE / "views" / "data_quality.py", title="Data quality", icon=":material/fact_check:"),
+            ],
+            "Settings": [
+                st.Page(HERE / "views" / "settings_tenants.py", title="Tenants and identity rules", icon=":material/badge:"),
+            ],
+        },
         position="top" if inside else "hidden",
     )
     if not inside:

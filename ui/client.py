@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 TIMEOUT_S = 15
+LONG_TIMEOUT_S = 300
 
 
 class ApiProblem(Exception):
@@ -24,7 +25,7 @@ def connect(base_url: str) -> httpx.Client:
 
 
 class Client:
-    """Reads of the API as plain JSON values (money stays a decimal string)."""
+    """Reads and changes of the API as plain JSON values (money stays a decimal string)."""
 
     def __init__(self, http: httpx.Client, token: str) -> None:
         self._http, self._token = http, token
@@ -49,16 +50,45 @@ class Client:
         """``GET /v1/efficiency``."""
         return self._get("/v1/efficiency", params)
 
+    def coverage(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/coverage``."""
+        return self._get("/v1/coverage", params)
+
     def quality(self, params: Mapping[str, str]) -> dict[str, Any]:
         """``GET /v1/quality``."""
         return self._get("/v1/quality", params)
 
+    def tenants(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/identity/tenants``."""
+        return self._get("/v1/identity/tenants", params)
+
+    def identity_rules(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/identity/rules``."""
+        return self._get("/v1/identity/rules", params)
+
+    def identity_versions(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/identity/rules/versions``."""
+        return self._get("/v1/identity/rules/versions", params)
+
+    def identity_preview(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``POST /v1/identity/preview``: reads the archive and changes nothing."""
+        return self._send("POST", "/v1/identity/preview", json=dict(body), timeout=LONG_TIMEOUT_S)
+
+    def publish_rules(self, body: Mapping[str, Any], version: int) -> dict[str, Any]:
+        """``PUT /v1/identity/rules``: the next version after ``version``, which must be the newest."""
+        return self._send("PUT", "/v1/identity/rules", json=dict(body), headers={"If-Match": f'"{version}"'})
+
     def _get(self, path: str, params: Mapping[str, str]) -> dict[str, Any]:
+        return self._send("GET", path, params=dict(params))
+
+    def _send(self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **rest: Any) -> dict[str, Any]:
         try:
-            answer = self._http.get(path, params=dict(params), headers={"Authorization": f"Bearer {self._token}"})
+            answer = self._http.request(
+                method, path, headers={"Authorization": f"Bearer {self._token}", **(headers or {})}, **rest
+            )
         except httpx.TimeoutException as error:
             hint = "Choose a shorter time range, then try again."
-            raise ApiProblem(f"The API took longer than {TIMEOUT_S} seconds.", hint=hint) from error
+            raise ApiProblem(f"The API took longer than {rest.get('timeout', TIMEOUT_S)} seconds.", hint=hint) from error
         except httpx.HTTPError as error:
             hint = "Is it running? `tokenfuse doctor` on the server says what is wrong."
             raise ApiProblem("The Tokenfuse API cannot be reached.", hint=hint) from error
@@ -84,6 +114,6 @@ def _problem(status: int, error: Mapping[str, Any]) -> ApiProblem:
     if status == 401:
         return ApiProblem("This token is not accepted: it is wrong, expired or revoked.", hint=hint or said, signed_out=True)
     if status == 403:
-        return ApiProblem(f"This token may not read that{': ' if said else '.'}{said}", hint=hint)
+        return ApiProblem(f"This token may not do that{': ' if said else '.'}{said}", hint=hint)
     named = f"{error['field']}: " if error.get("field") else ""
     return ApiProblem(f"{named}{said}" if said else f"The API answered {status}.", hint=hint)
