@@ -181,7 +181,8 @@ def _seconds(at: datetime) -> str:
 
 
 def _short(error: Exception) -> str:
-    return re.sub(r"<[^>]* object at 0x[0-9a-f]+>", "", str(error))[:200]
+    """The innermost reason of a chain of wrapped ones."""
+    return str(error).split(": ")[-1].strip("\"')(")[:200]
 
 
 def split(start: datetime, end: datetime) -> Sequence[tuple[datetime, datetime]]:

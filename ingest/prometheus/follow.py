@@ -43,9 +43,8 @@ class Following:
     def window(self, cursor: Cursor, found: Mapping[Route, Scraped], sent: Mapping[str, set[int]], end_ms: int) -> Read:
         """Pages of ``found`` that are not in ``sent`` (times by target name); brings the cursor's targets and jobs up to date."""
         read = Read()
-        for route, scraped in found.items():
-            if scraped.times:
-                cursor.jobs.setdefault(route.job, scraped.times[0])
+        for at_ms, job in sorted((scraped.times[0], route.job) for route, scraped in found.items() if scraped.times):
+            cursor.jobs.setdefault(job, at_ms)
         chosen = choose(found, {target: (one.job, one.replica) for target, one in cursor.targets.items()})
         read.twice += [
             (route.target, f"job {route.job} {route.replica}".strip())

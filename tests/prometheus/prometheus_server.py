@@ -90,7 +90,7 @@ class Prometheus:
 
     def _wait(self) -> None:
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and self._process is not None and self._process.poll() is None:
             try:
                 with urllib.request.urlopen(f"{self.url}/-/ready", timeout=2):
                     return
