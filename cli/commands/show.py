@@ -11,7 +11,6 @@ import click
 
 from cli.commands.budget import budget_rows
 from cli.commands.metrics import metrics
-from cli.commands.metrics import metrics
 from cli.options import Run, common, parse_time, window_options
 from cli.output import Progress, print_json, print_rows
 from cli.show_words import coverage_words, efficiency_words, heat_map_grid, quality_words, standing_words
@@ -33,9 +32,6 @@ from models.usage_repo import usage_rows
 @click.group()
 def show() -> None:
     """Figures on the terminal, or as JSON for other programs."""
-
-
-show.add_command(metrics)
 
 
 show.add_command(metrics)
@@ -154,7 +150,7 @@ def budgets(run: Run) -> None:
 @window_options(timedelta(days=7))
 @common
 def quality(run: Run, check: tuple[str, str] | None, window: Window) -> int:
-    """Kinds of fault with their money and remedy, records not taken; --check: rollups against the archive (exit 1: they differ)."""
+    """Kinds of fault with their money and remedy, records not taken; --check: rollups against the archive (exit 1: differ)."""
     if check is not None:
         return _check(run, parse_time(check[0], "--check").date(), parse_time(check[1], "--check").date())
     with database(run.settings) as engine, transaction(engine) as connection:

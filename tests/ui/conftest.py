@@ -20,6 +20,7 @@ import streamlit as st
 from api_server import Api, serving
 from sample_answers import Kind, ledger, overview, unit_costs
 from sample_fleet import efficiencies, heat_maps
+from sample_quality import coverages, qualities
 from streamlit.testing.v1 import AppTest
 
 from ui.components import session
@@ -69,12 +70,26 @@ class FakeClient:
     def efficiency(self, params: Mapping[str, str]) -> dict[str, Any]:
         return self._read("efficiency", params)
 
+    def coverage(self, params: Mapping[str, str]) -> dict[str, Any]:
+        return self._read("coverage", params)
+
+    def quality(self, params: Mapping[str, str]) -> dict[str, Any]:
+        return self._read("quality", params)
+
     def _read(self, what: str, params: Mapping[str, str]) -> dict[str, Any]:
         self.asked.append((what, dict(params)))
         return self._answer(what, params)
 
 
-BY_NAME = {"overview": overview, "unit_cost": unit_costs, "ledger": ledger, "heat_map": heat_maps, "efficiency": efficiencies}
+BY_NAME = {
+    "overview": overview,
+    "unit_cost": unit_costs,
+    "ledger": ledger,
+    "heat_map": heat_maps,
+    "efficiency": efficiencies,
+    "coverage": coverages,
+    "quality": qualities,
+}
 
 
 @pytest.fixture(autouse=True)
