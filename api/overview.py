@@ -65,10 +65,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class UnitFigures:
-    """Blended cost of a million tokens and idle / capacity of the closed quarter hours, and how they came about."""
+    """Blended cost of a million tokens of the closed quarter hours, and how it came about."""
 
     blended: Figure
-    idle: Figure
     meta: Mapping[str, Any]
 
 
@@ -77,21 +76,31 @@ def unit_figures(connection: Connection, view: View, window: Window) -> UnitFigu
     rows = unit_cost_rows(connection, (), window, view.basis, filters=view.filters, zone_name=view.zone)
     if len(rows) != 1:
         reason = CURRENCIES if rows else "no quarter hour is closed"
-        return UnitFigures(Figure(None, reason), Figure(None, reason), {})
+        return UnitFigures(Figure(None, reason), {})
     row = rows[0]
-    blended = Figure(row["blended_per_mtok"], row["reasons"].get("blended_per_mtok", ""))
-    return UnitFigures(blended, _idle(connection, view, window), row["meta"])
+    return UnitFigures(Figure(row["blended_per_mtok"], row["reasons"].get("blended_per_mtok", "")), row["meta"])
 
 
-def _idle(connection: Connection, view: View, window: Window) -> Figure:
+def closed_steps(connection: Connection, view: View) -> list[dict[str, Any]]:
+    """Closed cost of the elapsed time by step of the series, kind of line and currency."""
+    return ledger_rows(
+        connection, (step_of(view.elapsed), "kind"), view.elapsed, filters=view.filters, zone_name=view.zone
+    )  # fmt: skip
+
+
+def idle_share(view: View, closed: Sequence[Mapping[str, Any]]) -> Figure:
+    """Idle / capacity of the steps."""
+    if len({row["currency"] for row in closed}) > 1:
+        return Figure(None, CURRENCIES)
+    if not closed:
+        return Figure(None, "no quarter hour is closed")
     if view.filters:
         return Figure(None, "idle time is the deployment's; it cannot be cut by tenant")
-    sums = {row["kind"]: row["cost"] for row in ledger_rows(connection, ("kind",), window)}
-    capacity = sum(sums.values(), Decimal(0))
+    capacity = sum((row["cost"] for row in closed), Decimal(0))
     if capacity <= 0:
         return Figure(None, "no priced quarter hour is closed")
     with localcontext(CONTEXT):
-        return Figure(sums.get("idle", Decimal(0)) / capacity, "")
+        return Figure(sum((row["cost"] for row in closed if row["kind"] == "idle"), Decimal(0)) / capacity, "")
 
 
 def step_of(window: Window) -> Literal["hour", "day"]:
@@ -114,14 +123,15 @@ def late_steps(view: View) -> list[Window]:
     return [window for window in steps(view.elapsed, view.zone) if window.end > view.now - LATELY]
 
 
-def series(connection: Connection, view: View, late: Mapping[Window, Spend]) -> list[dict[str, Any]]:
-    """One point a step: closed cost, or the spend given for ``late_steps``; unknown stays unknown."""
+def series(view: View, closed: Sequence[Mapping[str, Any]], late: Mapping[Window, Spend]) -> list[dict[str, Any]]:
+    """One point a step: the cost of ``closed_steps``, or the spend given for ``late_steps``; unknown stays unknown."""
     elapsed = view.elapsed
-    step = step_of(elapsed)
-    closed: dict[datetime, list[Mapping[str, Any]]] = {}
-    for row in ledger_rows(connection, (step,), elapsed, filters=view.filters, zone_name=view.zone):
-        closed.setdefault(row[step], []).append(row)
-    return [_late(w, late[w]) if w in late else _closed(view, w, closed) for w in steps(elapsed, view.zone)]
+    column = "allocated" if view.basis == "allocation" else "cost"
+    sums: dict[datetime, dict[str, Decimal]] = {}
+    for row in closed:
+        of_step = sums.setdefault(row[step_of(elapsed)], {})
+        of_step[row["currency"]] = of_step.get(row["currency"], Decimal(0)) + row[column]
+    return [_late(w, late[w]) if w in late else _closed(view, w, sums) for w in steps(elapsed, view.zone)]
 
 
 def _late(window: Window, found: Spend) -> dict[str, Any]:
@@ -132,14 +142,14 @@ def _late(window: Window, found: Spend) -> dict[str, Any]:
     return {**ends, "cost": found.amount.amount, "currency": found.amount.currency, "state": state, "reason": found.reason}
 
 
-def _closed(view: View, window: Window, closed: Mapping[datetime, list[Mapping[str, Any]]]) -> dict[str, Any]:
+def _closed(view: View, window: Window, closed: Mapping[datetime, Mapping[str, Decimal]]) -> dict[str, Any]:
     ends = {"start": window.start, "end": window.end}
     begins = floor_time(window.start, HOUR)
     if step_of(view.elapsed) == "day":
         begins = period_window("day", window.start, view.zone).start
-    rows = closed.get(begins, [])
-    if len(rows) != 1:
-        reason = CURRENCIES if rows else "no quarter hour of it is closed and priced"
+    sums = closed.get(begins, {})
+    if len(sums) != 1:
+        reason = CURRENCIES if sums else "no quarter hour of it is closed and priced"
         return {**ends, "cost": None, "currency": None, "state": "unknown", "reason": reason}
-    cost = rows[0]["allocated" if view.basis == "allocation" else "cost"]
-    return {**ends, "cost": cost, "currency": rows[0]["currency"], "state": "closed", "reason": ""}
+    ((currency, cost),) = sums.items()
+    return {**ends, "cost": cost, "currency": currency, "state": "closed", "reason": ""}

@@ -86,7 +86,7 @@ _WINDOWS = f"""
 _SUMS = """
     INSERT INTO {table} ({unit}, {keys}, currency, lines, tokens, requests, cost, allocated)
     SELECT date_trunc('{unit}', {time}, 'UTC'), {keys}, 'USD', {lines}, sum(tokens), sum(requests), sum(cost), sum(allocated)
-    FROM {finer} GROUP BY 1, {keys}
+    FROM {finer} GROUP BY 1, {keys} ORDER BY 1
 """
 _LINES_OF = ("ledger_line", "window_start", "count(*)")
 _FINER = {
@@ -177,7 +177,7 @@ def coarser(connection: Connection, kind: str) -> None:
         sql = (
             f"INSERT INTO {rollup.table} ({rollup.time}, {keys}, {', '.join(rollup.measures)}) "
             f"SELECT date_trunc('{rollup.time}', {finer.time}, 'UTC') AS at, {keys}, {sums} "
-            f"FROM {finer.table} GROUP BY at, {keys}"
+            f"FROM {finer.table} GROUP BY at, {keys} ORDER BY at"
         )
         connection.execute(text(sql))
         filled.append(rollup)

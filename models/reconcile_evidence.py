@@ -55,13 +55,16 @@ _EXCESS = """
     SELECT b.cluster, b.namespace, b.model_id, b.step,
            coalesce(sum(b.tokens_in) FILTER (WHERE coalesce(e.time_us, 0) = 0), 0)::bigint,
            coalesce(sum(b.tokens_out) FILTER (WHERE coalesce(e.time_us, 0) = 0), 0)::bigint,
-           coalesce(sum(b.tokens_in) FILTER (WHERE e.resets > 0 OR after.resets > 0), 0)::bigint,
-           coalesce(sum(b.tokens_out) FILTER (WHERE e.resets > 0 OR after.resets > 0), 0)::bigint
-    FROM booked b LEFT JOIN seen e USING (cluster, namespace, model_id, at, step)
-    LEFT JOIN seen after ON (after.cluster, after.namespace, after.model_id, after.step, after.at)
-        = (b.cluster, b.namespace, b.model_id, b.step, b.at + interval '1 minute')
+           coalesce(sum(b.tokens_in) FILTER (WHERE {restarted}), 0)::bigint,
+           coalesce(sum(b.tokens_out) FILTER (WHERE {restarted}), 0)::bigint
+    FROM booked b LEFT JOIN seen e USING (cluster, namespace, model_id, at, step) {after}
     WHERE b.at < (CAST(:ends AS timestamptz[]))[b.step] GROUP BY 1, 2, 3, 4
 """
+
+
+_AFTER = """LEFT JOIN seen after ON (after.cluster, after.namespace, after.model_id, after.step, after.at)
+        = (b.cluster, b.namespace, b.model_id, b.step, b.at + interval '1 minute')"""
+"""By the minute, what was booked just before a restart counts as booked in it."""
 
 
 def read_evidence(connection: Connection, question: Question, views: Mapping[Key, Views]) -> dict[Key, Evidence]:
@@ -123,7 +126,9 @@ def _excess(connection: Connection, spans: Mapping[Key, Window], level: Level) -
     places = {(key.deployment, numbers[span.start, span.end]): key for key, span in spans.items()}
     values = {"starts": [start for start, _ in steps], "ends": [end for _, end in steps]}
     bounds = {"first": steps[0][0], "last": steps[-1][1]}
-    usage = "usage_minute" if level == "minute" else f"usage_deployment_{level}"
-    rows = connection.execute(text(_EXCESS.format(level=level, usage=usage, input=INPUT_SQL)), {**values, **bounds})
+    named = {"usage": f"usage_deployment_{level}", "after": "", "restarted": "e.resets > 0"}
+    if level == "minute":
+        named = {"usage": "usage_minute", "after": _AFTER, "restarted": "e.resets > 0 OR after.resets > 0"}
+    rows = connection.execute(text(_EXCESS.format(level=level, input=INPUT_SQL, **named)), {**values, **bounds})
     found = {(Deployment(*row[:3]), row[3]): (row[4], row[5], row[6], row[7]) for row in rows}
     return {key: found[place] for place, key in places.items() if place in found}

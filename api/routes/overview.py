@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from api.budget_view import budget_row, ratio
 from api.deps import CallerDep, ConnectionDep, Parts, PartsDep, router
-from api.overview import UnitFigures, View, late_steps, series, step_of, unit_figures
+from api.overview import UnitFigures, View, closed_steps, idle_share, late_steps, series, step_of, unit_figures
 from api.query import From, To, parse_window
 from api.routes.breakers import breaker_row
 from api.schemas.reads import OverviewOut
@@ -41,6 +41,8 @@ def overview(
     view = _view(parts, caller, since, until, basis)
     now_figures = unit_figures(connection, view, view.elapsed)
     before_figures = unit_figures(connection, view, view.before)
+    closed = closed_steps(connection, view)
+    idle = idle_share(view, closed)
     late = late_steps(view)
     spent, spent_before, *lately = view.spends(connection, [view.elapsed, view.before, *late])
     budgets = [stored for stored in list_budgets(connection) if may_see(caller, str(stored.budget.scope))]
@@ -48,12 +50,12 @@ def overview(
     return {
         **_spend_rows(spent, spent_before),
         "unit_cost_per_mtok": _compared(now_figures, before_figures),
-        "idle_share": ratio(now_figures.idle.value),
-        "idle_reason": now_figures.idle.reason,
+        "idle_share": ratio(idle.value),
+        "idle_reason": idle.reason,
         **_work(connection, view),
         "budgets": [budget_row(s, view.now) for s in parts.standings.of(connection, budgets, view.now)],
         "breakers_not_closed": [breaker_row(b, view.now) for b in breakers],
-        "series": series(connection, view, dict(zip(late, lately, strict=True))),
+        "series": series(view, closed, dict(zip(late, lately, strict=True))),
         "series_step": step_of(view.elapsed),
         "meta": _meta(connection, view, now_figures, spent),
     }

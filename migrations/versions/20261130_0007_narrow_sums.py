@@ -34,7 +34,7 @@ LINES_BY_HOUR = """
     SELECT date_trunc('hour', window_start, 'UTC'), org, team, kind, token_kind, w.currency, count(*), sum(l.tokens),
            sum(l.requests), sum(l.cost), sum(l.allocated)
     FROM ledger_line l JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version)
-    JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version) GROUP BY 1, 2, 3, 4, 5, 6
+    JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version) GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1
 """
 RUNNING = "jsonb_typeof(detail -> 'running') = 'object'"
 
@@ -85,7 +85,7 @@ def _fill(table: str, unit: str, keys: tuple[str, ...], sums: tuple[str, ...], f
     op.execute(
         f"INSERT INTO {table} ({unit}, {names}, {', '.join(sums)}) "
         f"SELECT date_trunc('{unit}', {time}, 'UTC') AS at, {names}, {', '.join(f'sum({name})' for name in sums)} "
-        f"FROM {finer} GROUP BY at, {names}"
+        f"FROM {finer} GROUP BY at, {names} ORDER BY at"
     )
 
 
