@@ -24,7 +24,8 @@ class TargetDefaults:
 
 
 def target_of(address: str, labels: Mapping[str, str], defaults: TargetDefaults, where: str) -> FoundTarget:
-    """``address`` is HOST:PORT or a URL; ``__scheme__`` and ``__metrics_path__`` complete it. The node defaults to the host.
+    """``address`` is HOST:PORT or a URL; ``__scheme__`` and ``__metrics_path__`` complete it. The node defaults to the host; the
+    label ``kind`` gpu makes it a GPU exporter, which is not paid for.
 
     Raises BadInput naming ``where`` for an address or a count that is none.
     """
@@ -35,15 +36,16 @@ def target_of(address: str, labels: Mapping[str, str], defaults: TargetDefaults,
         raise BadInput("is not an address", where=where, field="targets", value=address, hint="write HOST:PORT") from error
     if url.scheme not in ("http", "https") or not url.host:
         raise BadInput("is not an http address", where=where, field="targets", value=address, hint="write HOST:PORT")
+    is_exporter = labels.get("kind") == "gpu"
     return FoundTarget(
         url=text,
-        gpu=labels.get("gpu", defaults.gpu),
-        count=_count(labels, defaults, where),
+        gpu="" if is_exporter else labels.get("gpu", defaults.gpu),
+        count=0 if is_exporter else _count(labels, defaults, where),
         node=labels.get("node") or defaults.node or url.host,
         cluster=labels.get("cluster", defaults.cluster),
         namespace=labels.get("namespace", defaults.namespace),
         model_id=labels.get("model_id", defaults.model_id),
-        kind="gpu" if labels.get("kind") == "gpu" else "engine",
+        kind="gpu" if is_exporter else "engine",
     )
 
 

@@ -11,8 +11,14 @@ from money_rows import LATER, T0, WINDOW, D, a10g, engine_runs, service, use
 from sqlalchemy import Engine, insert, text
 
 from control.ledger_close import close_due, ledger_show
+from core.engine_line import encode_gpu_line
+from core.gpu import GpuSample
+from core.ports import LogBatch
 from core.rates import Rate
 from core.windows import epoch_ms
+from eventlog import manifest
+from eventlog.archive import archive_segments
+from eventlog.spool import SpoolLog, SpoolSettings
 from models.ledger_repo import ledger_windows
 from models.partitions import ensure_months
 from models.rates_repo import add_rates, declare_service
@@ -21,6 +27,7 @@ from models.tables_gpu import GPU_MEASURES
 from streaming.delta_columns import delta_folder, note_columns
 from streaming.loader import Loader
 from streaming.plan import DELTAS
+from streaming.recompute import recompute
 
 pytestmark = pytest.mark.db
 MINUTE_US = 60_000_000
@@ -78,6 +85,31 @@ def test_energy_of_an_own_rack_is_in_the_capacity_cost_and_in_the_lines(priced: 
     _, capacity, costs = closed(priced)
     assert capacity == Decimal("0.2515") + Decimal("0.03")
     assert sum(costs.values()) == capacity
+
+
+def test_gpu_rollups_come_back_from_the_raw_archive(db: Engine, tmp_path: Path) -> None:
+    start = T0 - timedelta(days=1)
+    made = [
+        GpuSample(
+            "http://dcgm", "GPU-1", start + timedelta(seconds=15 * n), "", "lab", "node1", "A10G", ("prod/a,b",), None, 15_000,
+            {"energy_uj": 10 * n}, {"util_ppm": 500_000},
+        )
+        for n in range(9)
+    ]  # fmt: skip
+    log = SpoolLog(tmp_path / "log", SpoolSettings(reserve_bytes=1, reserve_percent=0), lambda: T0)
+    log.append("engine", LogBatch([encode_gpu_line(one) for one in made]))
+    log.flush()
+    log.close()
+    names = [found.segment for found in manifest.segments(tmp_path / "log", "engine", "000001")]
+    archive_segments(tmp_path, "engine", "000001", names)
+    for _ in range(2):
+        recompute(db, tmp_path, start.date(), T0)
+        with db.connect() as connection:
+            for unit in ("minute", "hour", "day"):
+                query = text(
+                    f"SELECT pods, sum(energy_uj)::int, sum(util_us)::int, sum(samples)::int FROM gpu_{unit} GROUP BY pods"
+                )
+                assert connection.execute(query).all() == [("prod/a,b", 80, MINUTE_US, 9)]
 
 
 def gpu_delta(folder: Path, name: str, minute_ms: int, node: str, value: int) -> None:

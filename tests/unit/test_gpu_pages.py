@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from core.engine_line import is_gpu_line, parse_gpu_line, parse_line
 from core.ports import Page
+from eventlog.spool import SpoolLog, SpoolSettings
 from ingest.engine.memory import PageMemory
 from ingest.engine.parse import Origin, ParsedPage, parse_page
+from ingest.engine.service import EngineIngest
 
 AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
 ORIGIN = Origin(cluster="c1", kind="gpu")
@@ -115,6 +121,26 @@ def test_a_gpu_without_an_identity_and_a_page_without_gpus_are_faults() -> None:
 def test_unknown_dcgm_names_are_listed() -> None:
     page = parse(dcgm("DEV_GPU_UTIL", "1") + dcgm("DEV_BRAND_NEW", "1") + dcgm("DEV_XID_ERRORS", "0"))
     assert page.unmapped == ("DCGM_FI_DEV_BRAND_NEW",)
+
+
+# --- into the log -------------------------------------------------------------------------------------------------
+
+
+def test_gpus_and_engines_of_one_page_become_lines_of_one_topic(tmp_path: Path) -> None:
+    log = SpoolLog(tmp_path, SpoolSettings(reserve_bytes=1, reserve_percent=0), lambda: AT)
+    text = dcgm("DEV_GPU_UTIL", "10", pod="a", namespace="prod") + 'vllm:prompt_tokens_total{engine="0",model_name="m"} 1\n'
+    page = Page("http://node-1/federate", AT, text.encode(), "text/plain")
+    taken = EngineIngest(log, lambda: AT, lambda _: None).take([(page, Origin(cluster="c1"))])
+    log.flush()
+    assert (taken.samples, taken.faults) == (2, 0)
+    lines = [next(csv.reader([one.line])) for one in log.read("engine")]
+    engine, gpu = sorted(lines, key=is_gpu_line)
+    assert parse_line(engine).counters == {"prompt_tokens": 1}
+    assert parse_gpu_line(gpu) == parse_page(page, Origin(cluster="c1")).gpus[0]
+    [record] = [body for one in log.read("engine") if (body := json.loads(one.record or b"{}"))["schema"] == "gpu/1"]
+    assert (record["pods"], record["gauges"]) == (["prod/a"], {"util_ppm": 100_000})
+    assert "dcgm.1" in record["name_table"]
+    log.close()
 
 
 # --- from page to page --------------------------------------------------------------------------------------------
