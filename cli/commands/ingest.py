@@ -33,9 +33,19 @@ def ingest() -> None:
 @click.option("--tenant", metavar="ORG[/TEAM[/PROJECT[/USER]]]", help="for traces that name no tenant")
 @click.option("--tenant-column", default="", metavar="NAME", help="take the tenant from this column")
 @click.option("--start-at", metavar="TIME", help="the instant of time 0 in traces with relative times")
+@click.option(
+    "--mapping", metavar="FILE", type=click.Path(path_type=Path), help="where a log of format `mapped` keeps its fields"
+)
 @common
 def usage(
-    run: Run, file: Path, format_: str, deployment: str | None, tenant: str | None, tenant_column: str, start_at: str | None
+    run: Run,
+    file: Path,
+    format_: str,
+    deployment: str | None,
+    tenant: str | None,
+    tenant_column: str,
+    start_at: str | None,
+    mapping: Path | None,
 ) -> int:
     """Read FILE (plain or gzip). Bad records are quarantined by line and the rest goes on; once more changes no total."""
     options = SourceOptions(
@@ -43,6 +53,7 @@ def usage(
         tenant=parse_tenant(tenant) if tenant else TenantPath(run.settings.organisation),
         tenant_column=tenant_column,
         start_at=parse_time(start_at, "--start-at") if start_at else None,
+        mapping=mapping,
     )
     with database(run.settings) as engine, event_log(run.settings) as log:
         report = ingest_file(file, format_, options, usage_ingest(run.settings, engine, log), _file_progress())

@@ -108,8 +108,8 @@ def request_id(call: Call) -> str:
         own = call.call_id or call.row_id
         if not own:
             raise BadRecord("is required", field="litellm_call_id", hint="the row has neither a response id nor a call id")
-        return f"gateway:{_short(own)}:{call.attempt}"
-    return f"{_short(call.row_id)}:{'read' if is_read(call) else 'generation'}"
+        return f"gateway:{short_id(own)}:{call.attempt}"
+    return f"{short_id(call.row_id)}:{'read' if is_read(call) else 'generation'}"
 
 
 def record_of(call: Call, options: SourceOptions) -> UsageRecord:
@@ -138,7 +138,7 @@ def record_of(call: Call, options: SourceOptions) -> UsageRecord:
         n=call.n,
         attempt=call.attempt,
         trace_id=call.trace_id,
-        operation_id=_short(call.call_id),
+        operation_id=short_id(call.call_id),
         ends_operation=call.ends_operation,
         session_id=call.session_id,
         tools=call.tools,
@@ -148,7 +148,7 @@ def record_of(call: Call, options: SourceOptions) -> UsageRecord:
     )
 
 
-def _short(name: str) -> str:
+def short_id(name: str) -> str:
     """An id as it is when it is short and plain, else its head and hash."""
     if len(name) <= LONGEST_ID and name.isprintable() and not set(name) & {'"', "\\"}:
         return name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import orjson
@@ -23,6 +24,7 @@ class SourceOptions:
     ``tenant_column`` names a column whose value becomes the first part of the tenant path that ``tenant`` leaves empty.
     ``start_at`` is the instant of time 0 in traces with relative times. ``pools`` maps what a gateway calls an upstream (its
     deployment hash, ``host:port`` of its base URL, or model) to the deployment behind it; else the place of ``deployment`` holds.
+    ``mapping`` is the YAML file that says where a log of format ``mapped`` keeps its fields.
     """
 
     deployment: Deployment | None = None
@@ -30,6 +32,7 @@ class SourceOptions:
     tenant_column: str = ""
     start_at: datetime | None = None
     pools: Mapping[str, Deployment] = field(default_factory=dict)
+    mapping: Path | None = None
 
 
 class Prepared(NamedTuple):

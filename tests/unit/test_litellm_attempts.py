@@ -1,4 +1,4 @@
-"""Operations and attempts of LiteLLM rows, in the shapes LiteLLM 1.95.1 was seen to log (retries 2, one fallback, no cooldown)."""
+"""Operations and attempts of LiteLLM rows, in the shapes LiteLLM 1.95.1 was seen to log (two retries, one fallback)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from usage_samples import MemoryLog, ingest_into, parsed
 
 from ingest.usage.rows import Prepared
 
-START = 1796077302.0
+START = 1796039000.0
 COUNTED = {"prompt_tokens": 120, "completion_tokens": 30}
 Ends = bool | None
 
@@ -19,8 +19,9 @@ def attempt(call: str, begin: float, end: float, *, failed: bool = False, group:
     usage = {"prompt_tokens": 0, "completion_tokens": 0} if failed else COUNTED
     error = {"error_class": "InternalServerError", "error_code": "500", "llm_provider": "hosted_vllm"} if failed else {}
     return {
-        "id": call if failed else f"chatcmpl-{call}", "litellm_call_id": call, "trace_id": "session-7", "call_type": "acompletion",
-        "status": "failure" if failed else "success", "custom_llm_provider": "hosted_vllm", "model": f"hosted_vllm/{group}",
+        "id": call if failed else f"chatcmpl-{call}", "litellm_call_id": call, "trace_id": "session-7",
+        "call_type": "acompletion", "status": "failure" if failed else "success",
+        "custom_llm_provider": "hosted_vllm", "model": f"hosted_vllm/{group}",
         "model_group": group, "startTime": START + begin, "endTime": START + end, "metadata": {"usage_object": usage},
         "error_information": error, "model_parameters": {}, **usage,
     } | changes  # fmt: skip
