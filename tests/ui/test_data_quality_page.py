@@ -43,7 +43,7 @@ def test_the_page_with_data(open_app: Open) -> None:
     cards = {card.label: card.value for card in app.metric}
     assert cards["Lowest coverage"] == "77.8 %"
     assert cards["Money resting on faults"] == "301.21 USD"
-    assert cards["Rollups against the archive"] == "1 differ"
+    assert cards["Rollups against the archive"] == "1 day differs"
     assert len(app.dataframe) == 6
     assert "32.97 USD rests on several kinds at once" in _texts(app)
 

@@ -110,7 +110,7 @@ def test_heat_map_points_are_the_apis_and_lengths_grow_upwards() -> None:
     points = heat_points(answer, "requests")
     assert sum(point["value"] for point in points) == answer["whole"]["requests"]
     assert ordered_labels(answer)[0] == "32–64 K tokens"
-    assert ordered_labels(answer)[-2:] == ["1 token", "0 tokens"]
+    assert ordered_labels(answer)[-2:] == ["256–512 tokens", "0 tokens"]
     assert "16–32 K tokens" in ordered_labels(answer)
     assert ordered_places(answer, "hour_of_day")[::23] == ["00:00", "23:00"]
     assert length_table(answer["lengths"], "hour_of_day").rows[0]["Hour of the day"] == "00:00"

@@ -37,14 +37,14 @@ def quality_cards(answer: Row, coverage: Sequence[Row]) -> list[Card]:
     return [
         _coverage_card(coverage),
         _money_card(answer["money"]),
-        Card(
-            "Records not taken",
-            count(sum(row["records"] for row in answer["quarantined"])),
-            "refused with their reason, kept aside",
-        ),
+        Card("Records not taken", count(refused), "refused with their reason, kept aside"),
         Card(
             "Rollups against the archive",
-            f"{differ} differ" if differ else "agree" if standing["checked_at"] else UNKNOWN,
+            f"{differ} day{'s' * (differ > 1)} differ{'s' * (differ == 1)}"
+            if differ
+            else "agree"
+            if standing["checked_at"]
+            else UNKNOWN,
             f"{compared}; newest {stamp(standing['checked_at'])} UTC" if standing["checked_at"] else compared,
         ),
     ]

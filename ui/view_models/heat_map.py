@@ -46,12 +46,11 @@ def place_words(at: int | str) -> str:
 
 
 def ordered_labels(answer: Answer) -> list[str]:
-    """Longest first, so that length grows upwards; every length between the shortest and the longest has a row."""
+    """Longest first, so that length grows upwards; every length between the shortest and the longest has a row, 0 below them."""
     lows = {cell["low_tokens"] for cell in answer["cells"]}
-    if not lows:
-        return []
-    numbers = range(min(lows).bit_length() - 1, max(lows).bit_length())
-    return [doubling_label(number) for number in reversed(numbers)]
+    lengths = [low.bit_length() - 1 for low in lows if low]
+    numbers = list(range(max(lengths), min(lengths) - 1, -1)) if lengths else []
+    return [doubling_label(number) for number in [*numbers, *([-1] if 0 in lows else [])]]
 
 
 def ordered_places(answer: Answer, axis: str) -> list[str]:

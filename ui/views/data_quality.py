@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from ui.components.cards import draw_cards
+from ui.components.cards import draw_narrow_cards
 from ui.components.filters import choose_range
 from ui.components.notes import page_head
 from ui.components.rest import draw_span, explain_figures
@@ -76,7 +76,7 @@ def _body(at: datetime) -> None:
     answer = fetch("quality", {**ranges.params(window), "limit": str(NEWEST)})
     rows = fetch("coverage", {**ranges.params(window), "by": "deployment"})["rows"]
     draw_span(answer["meta"], ranges.words(window), at)
-    draw_cards(quality_cards(answer, rows))
+    draw_narrow_cards(quality_cards(answer, rows))
     _kinds(answer)
     _views(rows)
     _details(answer)
