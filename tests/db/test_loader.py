@@ -18,6 +18,7 @@ from models.database import open_engine
 from models.tables_usage import ENGINE_MEASURES, USAGE_MEASURES
 from streaming import delta_files, loader
 from streaming.delta_columns import UNNAMED, delta_folder, note_columns
+from streaming.load_sql import ROLLUPS
 from streaming.loader import Loader, rebuild
 from streaming.plan import DELTAS, Columns
 
@@ -65,9 +66,10 @@ def test_minute_hour_and_day_hold_the_same_sums(db: Engine, tmp_path: Path, load
     rows = [usage_row(MINUTE + i * 60_000, output=i) for i in range(2_000)]
     put(tmp_path, "usage", "a-0-0", *rows)
     assert load() == 1
-    for table, buckets in (("usage_minute", 2_000), ("usage_hour", 35), ("usage_day", 3)):
-        assert total(db, SUMS.format(table)) == [(2_000, 1_999_000)]
-        assert total(db, f"SELECT count(*) FROM {table}") == [(buckets,)]
+    steps = {"minute": 2_000, "hour": 35, "day": 3, "month": 2}
+    for rollup in ROLLUPS["usage"]:
+        assert total(db, SUMS.format(rollup.table)) == [(2_000, 1_999_000)]
+        assert total(db, f"SELECT count(DISTINCT {rollup.time}) FROM {rollup.table}") == [(steps[rollup.time],)]
 
 
 def test_a_file_seen_again_does_nothing(db: Engine, tmp_path: Path, load: Callable[[], int]) -> None:
@@ -303,10 +305,7 @@ def forget_everything(db: Engine) -> None:
     with db.begin() as connection:
         for table in (
             "applied_file",
-            "usage_minute",
-            "usage_hour",
-            "usage_day",
-            "usage_month",
+            *(rollup.table for rollup in ROLLUPS["usage"]),
             "usage_length_hour",
             "engine_minute",
         ):

@@ -18,6 +18,7 @@ from core.usage import Deployment, encode_line, slices
 from eventlog import manifest
 from eventlog.archive import archive_segments
 from eventlog.spool import SpoolLog, SpoolSettings
+from streaming.load_sql import ROLLUPS
 from streaming.recompute import recompute
 
 pytestmark = pytest.mark.db
@@ -74,8 +75,8 @@ def test_every_rollup_comes_back_and_twice_is_the_same(db: Engine, tmp_path: Pat
         assert recompute(db, tmp_path, NOW.date() - timedelta(days=2), NOW) == 3
         query = "SELECT (extract(epoch FROM minute) * 1000)::bigint, output, requests FROM usage_minute ORDER BY 1"
         assert sums(db, query) == wanted
-        for table in ("usage_hour", "usage_day", "usage_month"):
-            assert sums(db, f"SELECT sum(requests)::int, sum(output)::int FROM {table}") == [(1, 4_321)]
+        for rollup in ROLLUPS["usage"]:
+            assert sums(db, f"SELECT sum(requests)::int, sum(output)::int FROM {rollup.table}") == [(1, 4_321)]
         assert sums(db, "SELECT kind, tokens FROM usage_length_hour ORDER BY 1") == [("input", 5_512), ("output", 4_321)]
         assert sums(db, "SELECT sum(prompt_tokens)::int FROM engine_minute") == [(prompt,)]
 
