@@ -26,15 +26,15 @@ _MAX_64 = 2**64
 Object = Mapping[str, Any]
 
 
-def spans_of(body: bytes) -> list[Span]:
-    """Every span of an ExportTraceServiceRequest in JSON. Raises BadInput naming the field that is wrong."""
+def spans_of(body: bytes | Object) -> list[Span]:
+    """Every span of an ExportTraceServiceRequest in JSON, as bytes or parsed. Raises BadInput naming the field that is wrong."""
     return [
         _span(one, resource, place) for resource, _, one, place in _walk(body, ("resourceSpans", "scopeSpans", "spans"))
     ]  # fmt: skip
 
 
-def logs_of(body: bytes, is_wanted: Callable[[str], bool] = is_read) -> list[LogRecord]:
-    """Every record of an ExportLogsServiceRequest in JSON. Raises BadInput naming the field that is wrong."""
+def logs_of(body: bytes | Object, is_wanted: Callable[[str], bool] = is_read) -> list[LogRecord]:
+    """Every record of an ExportLogsServiceRequest in JSON, as bytes or parsed. Raises BadInput naming the field that is wrong."""
     return [
         LogRecord(
             _text(one, "eventName", place),
@@ -62,10 +62,10 @@ def points_of(body: bytes) -> tuple[list[Point], int]:
     return found, others
 
 
-def _walk(body: bytes, names: tuple[str, str, str]) -> Iterator[tuple[dict[str, Scalar], bytes, Object, str]]:
+def _walk(body: bytes | Object, names: tuple[str, str, str]) -> Iterator[tuple[dict[str, Scalar], bytes, Object, str]]:
     """(resource attributes, whose they are, item, its place) of every item."""
     try:
-        document = orjson.loads(body)
+        document = orjson.loads(body) if isinstance(body, bytes) else body
     except orjson.JSONDecodeError as error:
         raise BadInput(f"is not JSON ({error})", field="body", hint="nothing of it was taken") from error
     if not isinstance(document, dict):
