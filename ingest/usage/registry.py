@@ -9,6 +9,7 @@ from ingest.usage.litellm_spendlog import SpendLog
 from ingest.usage.mapped import Mapped
 from ingest.usage.mooncake import Mooncake
 from ingest.usage.openai_log import OpenAiLog
+from ingest.usage.otel import Otel
 from ingest.usage.rows import UsageAdapter
 from ingest.usage.usage_json import UsageJson
 from ingest.usage.vtc import Vtc
@@ -23,6 +24,7 @@ ADAPTERS: dict[str, UsageAdapter] = {
     "higress": Mapped("higress", (b'"ai_log"',)),
     "kong": Mapped("kong", (b'"latencies"', b'"ai"')),
     "exgentic": Mapped("exgentic", (b'"span_id"', b'"start_time_iso"', b'"input_tokens"')),
+    "otel": Otel(),
     "mapped": Mapped("mapped"),
     "azure-llm": AzureLlm(),
     "mooncake": Mooncake(),
