@@ -196,7 +196,8 @@ def _profile(data_dir: Path) -> dict[str, Any]:
     base = f"http://127.0.0.1:{(data_dir / 'run/flink.port').read_text()}/jobs"
     job = _get(f"{base}/overview")["jobs"][0]["jid"]
     busy = {v["name"][:90]: v["metrics"]["accumulated-busy-time"] for v in _get(f"{base}/{job}")["vertices"]}
-    latest = _get(f"{base}/{job}/checkpoints")["latest"]["completed"]
+    while not (latest := _get(f"{base}/{job}/checkpoints")["latest"]["completed"]):
+        time.sleep(0.2)  # the endpoint may lag behind the files of the first checkpoint
     return {"busy_ms": busy, "state_bytes": latest["state_size"], "checkpoint_ms": latest["end_to_end_duration"]}
 
 
