@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest.otlp.access_logs import access_log_row, is_access_log
+from ingest.otlp.access_logs import access_log_rows, is_access_log
 from ingest.otlp.conventions import Conventions, conventions
 from ingest.otlp.genai_record import Call, Resource, prepared
 from ingest.otlp.items import LogRecord
@@ -19,13 +19,13 @@ def log_rows(records: Sequence[LogRecord], options: SourceOptions) -> list[Parse
     An event and a span of one call have one request id (response id, else the span's), so the call counts once.
     """
     table = conventions()
-    found: list[ParsedRow] = []
+    found: dict[int, ParsedRow] = {}
+    lines = {index: record for index, record in enumerate(records) if is_access_log(record.attributes)}
+    found |= access_log_rows(lines, options)
     for index, record in enumerate(records):
-        if is_access_log(record.attributes):
-            found.append(access_log_row(index, record, options))
-        elif _event_name(record, table) in table.inference_events:
-            found.append(prepared(index, _call(record, table), table, options))
-    return found
+        if index not in lines and _event_name(record, table) in table.inference_events:
+            found[index] = prepared(index, _call(record, table), table, options)
+    return [found[index] for index in sorted(found)]
 
 
 def _event_name(record: LogRecord, table: Conventions) -> object:
