@@ -9,6 +9,7 @@ from decimal import Decimal, localcontext
 from core.capacity import Capacity, NodeService
 from core.money import CONTEXT, ZERO, plain, quantize
 from core.rates import Rate, rate_at
+from core.usage import Deployment
 from core.windows import Window
 
 BEFORE_RUNNING: tuple[tuple[str, str], ...] = (("engine_active", "GPU engine-active"), ("sm_active", "GPU SM activity"))
@@ -40,6 +41,9 @@ class GpuTime:
     energy_seen_us: int = 0
     power_uj: int = 0
     power_seen_us: int = 0
+    memory_used_mib_us: int = 0
+    memory_total_mib_us: int = 0
+    memory_seen_us: int = 0
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -74,32 +78,39 @@ class GpuUse:
 def gpu_use(
     services: Sequence[NodeService], on_nodes: Sequence[NodeService], rows: Sequence[GpuTime], window: Window
 ) -> dict[NodeService, GpuUse]:
-    """The use of each of a deployment's ``services`` whose GPUs can be told among ``rows``; others are left out.
+    """The use of each of a deployment's ``services`` whose GPUs can be told among ``rows`` (``gpus_of``); others are left out.
 
-    A GPU is a deployment's when a pod of its namespace holds it, or, where the exporter names no pods at all, when no other
-    deployment is in service on the node (``on_nodes``: every service there). As many GPUs as are paid for must be found, else
-    nothing is said of any: a share of the wrong GPUs is worse than none. MIG instances count as units, without energy.
+    MIG instances count as units, without energy.
     """
     found: dict[NodeService, GpuUse] = {}
     for service in services:
-        near = [s for s in on_nodes if s.node == service.node and s.deployment.cluster == service.deployment.cluster]
-        mine = _rows_of(service, near, rows)
-        units = {(row.gpu, row.mig) for row in mine if row.mig} or {(row.gpu, "") for row in mine}
-        paid = sum(s.gpu_count for s in near if s.deployment == service.deployment)
-        if units and len(units) == paid:
-            part = [row for row in mine if (row.gpu, row.mig) in units]
-            found[service] = GpuUse(_shares(part, len(units)), _energy(part, service.gpu_count, paid, window))
+        mine = gpus_of(service.deployment, service.node, on_nodes, rows)
+        units = {(row.gpu, row.mig) for row in mine}
+        if units:
+            found[service] = GpuUse(_shares(mine, len(units)), _energy(mine, service.gpu_count, len(units), window))
     return found
 
 
-def _rows_of(service: NodeService, near: Sequence[NodeService], rows: Sequence[GpuTime]) -> list[GpuTime]:
-    here = [row for row in rows if (row.cluster, row.node) == (service.deployment.cluster, service.node)]
-    others = {s.deployment for s in near} - {service.deployment}
+def gpus_of(deployment: Deployment, node: str, on_nodes: Sequence[NodeService], rows: Sequence[GpuTime]) -> list[GpuTime]:
+    """The rows of the GPUs that served a deployment on a node; none where that cannot be told.
+
+    A GPU is a deployment's when a pod of its namespace holds it, or, where the exporter names no pods at all, when no other
+    deployment is in service on the node (``on_nodes``: every service there). As many GPUs (or MIG instances) as are paid for must
+    be found, else nothing is said of any: a share of the wrong GPUs is worse than none.
+    """
+    near = [s for s in on_nodes if s.node == node and s.deployment.cluster == deployment.cluster]
+    here = [row for row in rows if (row.cluster, row.node) == (deployment.cluster, node)]
+    others = {s.deployment for s in near} - {deployment}
     if any(row.pods for row in here):
-        if any(other.namespace == service.deployment.namespace for other in others):
+        if any(other.namespace == deployment.namespace for other in others):
             return []
-        return [row for row in here if service.deployment.namespace in row.namespaces]
-    return [] if others else here
+        here = [row for row in here if deployment.namespace in row.namespaces]
+    elif others:
+        return []
+    units = {(row.gpu, row.mig) for row in here if row.mig} or {(row.gpu, "") for row in here}
+    if len(units) != sum(s.gpu_count for s in near if s.deployment == deployment):
+        return []
+    return [row for row in here if (row.gpu, row.mig) in units]
 
 
 def _shares(rows: Sequence[GpuTime], units: int) -> dict[str, Share]:

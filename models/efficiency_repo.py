@@ -9,9 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from core.efficiency import SUMS, EngineSums, efficiency
+from core.efficiency import SUMS, EngineSums, GpuSums, efficiency
 from core.usage import Deployment
 from core.windows import Window
+from models.gpu_repo import deployment_gpus
 from models.reconcile_repo import Key
 from models.usage_keys import DEPLOYMENT, DEPLOYMENT_COLUMNS, TIME_KEYS, Row, check_keys, filter_sql, key_sql
 from models.usage_pieces import coarsest_for, pieces
@@ -37,15 +38,16 @@ def efficiency_rows(
     check_keys([], filters or {}, FILTER_KEYS)
     known = max_batched_tokens or {}
     engines = _engines(connection, step, window, filters or {}, zone_name)
-    return [_row(step, key, engines[key], known.get(key.deployment)) for key in sorted(engines, key=_order)]
+    gpus = deployment_gpus(connection, step, window, zone_name)
+    return [_row(step, key, engines[key], known.get(key.deployment), gpus.get(key)) for key in sorted(engines, key=_order)]
 
 
 def _order(key: Key) -> tuple[str, Deployment]:
     return str(key.step), key.deployment
 
 
-def _row(step: str | None, key: Key, engines: Sequence[EngineSums], max_batched_tokens: int | None) -> Row:
-    found = efficiency(engines, max_batched_tokens=max_batched_tokens)
+def _row(step: str | None, key: Key, engines: Sequence[EngineSums], max_batched_tokens: int | None, gpus: GpuSums | None) -> Row:
+    found = efficiency(engines, max_batched_tokens=max_batched_tokens, gpus=gpus)
     return {
         **({step: _shown(key.step)} if step else {}),
         DEPLOYMENT: str(key.deployment),

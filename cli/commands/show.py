@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cli.commands.budget import budget_rows
+from cli.commands.gpus import gpus
 from cli.commands.metrics import metrics
 from cli.options import Run, common, parse_time, window_options
 from cli.output import Progress, print_json, print_rows
@@ -34,6 +35,7 @@ def show() -> None:
     """Figures on the terminal, or as JSON for other programs."""
 
 
+show.add_command(gpus)
 show.add_command(metrics)
 
 

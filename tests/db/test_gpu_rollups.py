@@ -12,13 +12,16 @@ from sqlalchemy import Engine, insert, text
 
 from control.ledger_close import close_due, ledger_show
 from core.engine_line import encode_gpu_line
+from core.errors import BadInput
 from core.gpu import GpuSample
 from core.ports import LogBatch
 from core.rates import Rate
-from core.windows import epoch_ms
+from core.windows import Window, epoch_ms
 from eventlog import manifest
 from eventlog.archive import archive_segments
 from eventlog.spool import SpoolLog, SpoolSettings
+from models.efficiency_repo import efficiency_rows
+from models.gpu_repo import gpu_rows
 from models.ledger_repo import ledger_windows
 from models.partitions import ensure_months
 from models.rates_repo import add_rates, declare_service
@@ -110,6 +113,40 @@ def test_gpu_rollups_come_back_from_the_raw_archive(db: Engine, tmp_path: Path) 
                     f"SELECT pods, sum(energy_uj)::int, sum(util_us)::int, sum(samples)::int FROM gpu_{unit} GROUP BY pods"
                 )
                 assert connection.execute(query).all() == [("prod/a,b", 80, MINUTE_US, 9)]
+
+
+def rows_of(engine: Engine, by: tuple[str, ...], window: Window = WINDOW) -> list[dict[str, object]]:
+    with engine.connect() as connection:
+        return gpu_rows(connection, by, window)
+
+
+def test_what_gpus_did_by_any_keys(db: Engine) -> None:
+    gpu_runs(db, 400_000, power_uj=1, power_seen_us=1)
+    [row] = rows_of(db, ("node", "gpu"))
+    assert row == {
+        "node": "node1", "gpu": "GPU-1", "gpus": 1, "observed_hours": Decimal("0.25"), "engine_active_share": Decimal("0.4"),
+        "sm_active_share": None, "util_share": None, "memory_share": None, "energy_kwh": Decimal("0.1"), "power_w": Decimal(400),
+        "resets": 0,
+    }  # fmt: skip
+    assert [row["gpus"] for row in rows_of(db, ("minute",))] == [1] * 15
+    assert [row["hour"] for row in rows_of(db, ("hour", "pods"))] == [T0]
+    assert rows_of(db, ()) == [{key: value for key, value in row.items() if key not in ("node", "gpu")}]
+    assert rows_of(db, (), Window(T0 - timedelta(hours=2), T0)) == []
+
+
+@pytest.mark.parametrize("by", [("tenant",), ("gpu", "gpu"), ("hour", "day")])
+def test_a_key_that_is_none_is_named(db: Engine, by: tuple[str, ...]) -> None:
+    with pytest.raises(BadInput, match="key of GPUs"):
+        rows_of(db, by)
+
+
+@pytest.mark.parametrize("step", ["hour", "minute", None])
+def test_memory_and_power_stand_beside_a_deployments_engines(priced: Engine, step: str | None) -> None:
+    memory = {"memory_used_mib_us": 18 * MINUTE_US, "memory_total_mib_us": 24 * MINUTE_US, "memory_seen_us": MINUTE_US}
+    gpu_runs(priced, 400_000, **memory)
+    with priced.connect() as connection:
+        rows = efficiency_rows(connection, step, WINDOW)
+    assert {(row["memory_share"], row["power_w"]) for row in rows} == {(Decimal("0.75"), Decimal(400))}
 
 
 def gpu_delta(folder: Path, name: str, minute_ms: int, node: str, value: int) -> None:
