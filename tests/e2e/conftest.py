@@ -13,8 +13,11 @@ from tokenfuse_command import Tokenfuse
 
 @pytest.fixture(scope="module")
 def tokenfuse() -> Iterator[Tokenfuse]:
-    """One data folder per module; pytest's own temporary folders are closed to the user the embedded database runs as."""
-    folder = Path(tempfile.mkdtemp(prefix="tfe2e"))
+    """One data folder per module, of a name that must be quoted everywhere it goes.
+
+    pytest's own temporary folders are closed to the user the embedded database runs as.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="it's tf e2e "))
     folder.chmod(0o755)
     command = Tokenfuse(folder)
     yield command
