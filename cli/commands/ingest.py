@@ -16,6 +16,7 @@ from core.usage import Deployment, TenantPath
 from ingest.engine.parse import Origin
 from ingest.engine.replay import replay_folder
 from ingest.usage.files import ingest_file
+from ingest.usage.objects import Done, S3Objects, ingest_objects, parse_place
 from ingest.usage.registry import ADAPTERS
 from ingest.usage.rows import SourceOptions
 from models.partitions import PartitionKeeper
@@ -27,7 +28,7 @@ def ingest() -> None:
 
 
 @ingest.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file")
 @click.option("--format", "format_", required=True, type=click.Choice(sorted(ADAPTERS)), help="how the file is written")
 @click.option("--deployment", metavar="CLUSTER/NAMESPACE/MODEL", help="for traces that name no deployment")
 @click.option("--tenant", metavar="ORG[/TEAM[/PROJECT[/USER]]]", help="for traces that name no tenant")
@@ -36,18 +37,23 @@ def ingest() -> None:
 @click.option(
     "--mapping", metavar="FILE", type=click.Path(path_type=Path), help="where a log of format `mapped` keeps its fields"
 )
+@click.option("--endpoint-url", metavar="URL", help="S3-compatible endpoint, for s3:// places that are not Amazon's")
 @common
 def usage(
     run: Run,
-    file: Path,
+    file: str,
     format_: str,
     deployment: str | None,
     tenant: str | None,
     tenant_column: str,
     start_at: str | None,
     mapping: Path | None,
+    endpoint_url: str | None,
 ) -> int:
-    """Read FILE (plain or gzip). Bad records are quarantined by line and the rest goes on; once more changes no total."""
+    """Read FILE (plain or gzip), or a gateway's log objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
+
+    Bad records are quarantined by line and the rest goes on; once more changes no total, and reads only new objects.
+    """
     options = SourceOptions(
         deployment=parse_deployment(deployment) if deployment else None,
         tenant=parse_tenant(tenant) if tenant else TenantPath(run.settings.organisation),
@@ -55,8 +61,15 @@ def usage(
         start_at=parse_time(start_at, "--start-at") if start_at else None,
         mapping=mapping,
     )
+    place = parse_place(file)
     with database(run.settings) as engine, event_log(run.settings) as log:
-        report = ingest_file(file, format_, options, usage_ingest(run.settings, engine, log), _file_progress())
+        judge = usage_ingest(run.settings, engine, log)
+        if place is None:
+            report = ingest_file(Path(file), format_, options, judge, _file_progress())
+        else:
+            done = Done(run.settings.data_dir / "run" / "objects", f"{place.url} {format_}")
+            store = S3Objects(place, endpoint_url)
+            report = ingest_objects(place, store, format_, options, judge, done, Progress("objects read", every=1000))
     nothing_taken = report.rows and not report.accepted + report.duplicate
     if run.as_json:
         print_json(asdict(report))

@@ -38,6 +38,13 @@ class FileReport:
     reasons: list[str] = field(default_factory=list)
     unmapped: dict[str, int] = field(default_factory=dict)
 
+    def add_bad(self, source: str, verdicts: list[Verdict]) -> None:
+        """Quarantined rows of one of many sources."""
+        self.rows += len(verdicts)
+        self.quarantined += len(verdicts)
+        for verdict in verdicts[: FIRST_REASONS - len(self.reasons)]:
+            self.reasons.append(f"{source}:{verdict.position}: {verdict.field}: {verdict.reason}")
+
     def add(self, verdicts: list[Verdict]) -> None:
         accepted = sum(1 for verdict in verdicts if verdict.verdict == "accepted")
         bad = [verdict for verdict in verdicts if verdict.verdict == "quarantined"]
