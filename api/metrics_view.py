@@ -58,7 +58,7 @@ def _unit_costs(connection: Connection, window: Window) -> list[Metric]:
 
 
 def _coverage(connection: Connection, window: Window) -> list[Metric]:
-    rows = coverage_rows(connection, ("deployment",), window)
+    rows = coverage_rows(connection, ("deployment",), window, with_reasons=False)
     samples = [((row["deployment"],), row["coverage"]) for row in rows]
     text = "Share of engine tokens that usage records explain, last two hours."
     return [gauge("tokenfuse_coverage_ratio", text, ("deployment",), samples)]

@@ -67,6 +67,9 @@ _AFTER = """LEFT JOIN seen after ON (after.cluster, after.namespace, after.model
 """By the minute, what was booked just before a restart counts as booked in it."""
 
 
+_USAGE = {"minute": "usage_minute", "hour": "usage_deployment_hour"}
+
+
 def read_evidence(connection: Connection, question: Question, views: Mapping[Key, Views]) -> dict[Key, Evidence]:
     """For every deployment and step with an engine view; steps of a minute are read without."""
     if question.time_key == "minute":

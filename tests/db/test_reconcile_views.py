@@ -186,3 +186,15 @@ def test_without_reasons_the_figures_are_the_same(db: Engine) -> None:
         (full,) = coverage_rows(connection, [], Window(NOON, NOON + HOUR))
         (bare,) = coverage_rows(connection, [], Window(NOON, NOON + HOUR), with_reasons=False)
     assert {**full, "reasons": []} == bare
+
+
+def test_a_month_looks_for_unseen_time_by_the_hour(db: Engine) -> None:
+    with db.begin() as connection:
+        usage(
+            connection,
+            {"minute": NOON, "input_uncached": 100, "output": 10},
+            {"minute": NOON + HOUR, "input_uncached": 70, "output": 7},
+        )
+        engine(connection, {"minute": NOON, "prompt_tokens": 100, "generation_tokens": 10})
+        (row,) = coverage_rows(connection, ["deployment"], Window(NOON - timedelta(days=20), NOON + timedelta(days=10)))
+    assert named(row) == {"engine_unseen": (-70, -7)}
