@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.errors import BadInput
-from core.identity import PATH_PARTS, SETTABLE
+from core.identity import PATH_PARTS, SETTABLE, UNASSIGNED
 from core.identity_codec import conditions_text, decode_rules, digest_of, encode_rules, parse_conditions
 from core.identity_match import Matcher
 from ui.view_models.figures import stamp
@@ -71,8 +71,9 @@ def without_nulls(rules: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def default_org(rules: Mapping[str, Any]) -> str:
-    return str((rules.get("default") or {}).get("org") or "")
+def default_org(version: Mapping[str, Any]) -> str:
+    """The organisation of the default; a first set is offered the usual one."""
+    return str((version["rules"].get("default") or {}).get("org") or "") if version["version"] else UNASSIGNED
 
 
 def _set_parts(parts: Mapping[str, Any]) -> dict[str, Any]:

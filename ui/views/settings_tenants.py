@@ -90,7 +90,7 @@ def _editor(current: dict[str, Any]) -> dict[str, Any] | None:
     left, right = st.columns(2)
     given = current["rules"]["start"]
     start = left.selectbox("A path starts as", list(STARTS), index=list(STARTS).index(given), format_func=lambda key: STARTS[key])
-    default = right.text_input("Organisation where none is left", value=default_org(current["rules"]), max_chars=120)
+    default = right.text_input("Organisation where none is left", value=default_org(current), max_chars=120)
     try:
         return rules_of(list(edited), start, default)
     except BadInput as error:
