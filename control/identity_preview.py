@@ -23,8 +23,10 @@ from core.unit_cost import CostBasis
 from core.usage import Deployment, TenantPath
 from core.windows import QUARTER_HOUR, Window, epoch_ms, floor_time
 from eventlog.archive_identity import identity_groups
+from eventlog.archive_manifest import files_of
+from eventlog.manifest import epochs, segments
 from models.audit_repo import append_audit
-from models.identity_repo import key_names, lock_rules, put_rules, rule_versions
+from models.identity_repo import has_usage_since, key_names, lock_rules, put_rules, rule_versions
 from models.ledger_repo import ledger_rows
 
 LEAD = timedelta(seconds=30)
@@ -163,12 +165,15 @@ def publish_rules(
     valid_from: datetime | None = None,
     expected_version: int | None = None,
     restate: bool = False,
+    data_dir: Path | None = None,
 ) -> tuple[RuleVersion, bool]:
     """Publish a set from ``valid_from`` on (left out: the next whole minute that all processes can know); returns the version and
     whether it is new: the newest set again changes nothing.
 
-    Raises BadInput for a set not in order, Conflict when ``expected_version`` is not the newest, Refused for a time that has
-    passed: records already taken in would be mapped by other rules than those in force when they finished.
+    A time that has passed is taken only where no usage since then was taken in yet (``data_dir`` is looked at): a new
+    installation may have its rules before it reads its history. Raises BadInput for a set not in order, Conflict when
+    ``expected_version`` is not the newest, Refused for a time that has passed otherwise: records would stand under other rules
+    than those in force when they finished.
     """
     Matcher(rules)
     if not reason.strip() or len(reason) > MAX_REASON or not reason.isprintable():
@@ -179,21 +184,29 @@ def publish_rules(
     versions = rule_versions(connection)
     if versions and versions[-1].digest == digest_of(rules) and valid_from is None:
         return versions[-1], False
-    since = _starts(valid_from, now, restate)
+    is_clean = valid_from is not None and data_dir is not None and _nothing_since(connection, data_dir, valid_from)
+    since = _starts(valid_from, now, restate, is_clean=is_clean)
     made = put_rules(connection, newest + 1, rules, since, author, reason.strip(), now)
     detail = {"version": made.version, "valid_from": since.isoformat(), "reason": made.reason, "digest": made.digest}
     append_audit(connection, now, author, "identity.publish", f"identity-rules:{made.version}", detail)
     return made, True
 
 
-def _starts(valid_from: datetime | None, now: datetime, restate: bool) -> datetime:
+def _nothing_since(connection: Connection, data_dir: Path, since: datetime) -> bool:
+    """Whether no usage from ``since`` on is counted, in the archive, or still in the log."""
+    log = data_dir / "log"
+    waiting = any(segments(log, "usage", epoch) for epoch in epochs(log, "usage"))
+    return not waiting and not files_of(data_dir, "usage", since.date()) and not has_usage_since(connection, since)
+
+
+def _starts(valid_from: datetime | None, now: datetime, restate: bool, *, is_clean: bool) -> datetime:
     minute = timedelta(minutes=1)
     first = floor_time(now + LEAD + minute - timedelta(microseconds=1), minute)
     if valid_from is None:
         return first
     if valid_from > now + MAX_AHEAD:
         raise BadInput("is more than a year ahead", field="valid_from", value=valid_from.isoformat())
-    if valid_from >= now + LEAD:
+    if valid_from >= now + LEAD or is_clean:
         return valid_from
     if restate:
         raise Refused(

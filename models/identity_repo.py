@@ -139,6 +139,12 @@ def _alias_row(source: str, alias: Alias, now: datetime) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def has_usage_since(connection: Connection, since: datetime) -> bool:
+    """Whether any request that finished at or after the UTC day of ``since`` is counted."""
+    query = "SELECT EXISTS (SELECT FROM usage_day WHERE day >= date_trunc('day', CAST(:since AS timestamptz), 'UTC'))"
+    return bool(connection.execute(text(query), {"since": since}).scalar())
+
+
 TENANT_COLUMNS: Mapping[str, str] = {
     "org": "org", "team": "team", "project": "project", "user": "user_id", "key_id": "key_id", "service_tier": "service_tier",
 }  # fmt: skip

@@ -88,7 +88,7 @@ def put_rules(
     try:
         made, changed = publish_rules(
             connection, decode_rules(body.rules.plain()), caller.name, body.reason, parts.now(), valid_from=body.valid_from,
-            expected_version=expected, restate=body.restate,
+            expected_version=expected, restate=body.restate, data_dir=parts.settings.data_dir,
         )  # fmt: skip
     except Conflict as error:
         raise PreconditionFailed(error.message, hint=error.hint) from error

@@ -168,7 +168,7 @@ def set_command(
     with database(run.settings) as engine, transaction(engine) as connection:
         made, changed = publish_rules(
             connection, wanted, actor_of(actor), reason, utc_now(), valid_from=parse_time(from_, "--from") if from_ else None,
-            expected_version=expect, restate=restate,
+            expected_version=expect, restate=restate, data_dir=run.settings.data_dir,
         )  # fmt: skip
     row = {"version": made.version, "valid_from": made.valid_from, "rules": len(made.rules.rules), "changed": changed}
     print_rows([row], as_json=run.as_json)

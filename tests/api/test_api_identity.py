@@ -87,7 +87,9 @@ def test_a_set_is_published_once_and_never_over_somebody_elses(api: Api, token: 
 
 
 @pytest.mark.parametrize("restate", [False, True])
-def test_the_past_is_not_rewritten(api: Api, token: TokenMaker, restate: bool) -> None:
+def test_the_past_is_not_rewritten(api: Api, token: TokenMaker, log: EventLog, restate: bool) -> None:
+    assert api.post("/v1/usage", token("ingest"), [item(1, "search")]).json()["accepted"] == 1
+    log.flush()  # type: ignore[attr-defined]
     answer = put(api, token("operate"), '"0"', valid_from="2026-11-30T11:00:00Z", restate=restate)
     assert answer.status_code == 422
     assert "restate" in answer.json()["error"]["message"] or "history" in answer.json()["error"]["message"]

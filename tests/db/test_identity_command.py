@@ -64,6 +64,15 @@ def item(number: int, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def archive(data_dir: Path, *items: dict[str, Any]) -> None:
+    log = SpoolLog(data_dir / "log", SpoolSettings(reserve_bytes=0, reserve_percent=0), lambda: datetime.now(UTC))
+    rows = [prepare(decode_usage(one)) for one in items]
+    log.append("usage", LogBatch([row.line for row in rows], [row.record for row in rows]))
+    log.close()
+    for epoch in epochs(data_dir / "log", "usage"):
+        archive_segments(data_dir, "usage", epoch, [one.segment for one in segments(data_dir / "log", "usage", epoch)])
+
+
 FACTS = {"raw": {"identity": {"key_alias": "rag-search", "tags": ["env:prod"]}}}
 
 
@@ -83,10 +92,28 @@ def test_a_set_is_published_shown_and_not_published_twice(command: Command, rule
 
 
 @pytest.mark.parametrize("more", [[], ["--restate"]])
-def test_the_past_is_refused(command: Command, rules_file: Path, more: list[str]) -> None:
+def test_the_past_is_refused(command: Command, rules_file: Path, tmp_path: Path, more: list[str]) -> None:
+    archive(tmp_path, item(1))
     code, _, error = command("tenants", "rules", "set", str(rules_file), "--reason", "x", "--from", "2026-01-01", *more)
     assert code == 1
     assert "preview" in error
+
+
+def test_a_new_installation_may_have_its_rules_before_it_reads_its_history(
+    command: Command, rules_file: Path, tmp_path: Path
+) -> None:
+    words = ("tenants", "rules", "set", str(rules_file), "--reason", "x", "--from")
+    assert command(*words, "2026-01-01")[1][0]["valid_from"] == "2026-01-01T00:00:00Z"
+    assert command("tenants", "rules", "show")[1]["in_force"] is True
+    lines = tmp_path / "usage.ndjson"
+    lines.write_text(json.dumps(item(1, **FACTS)))
+    assert command("ingest", "usage", str(lines), "--format", "usage")[1]["accepted"] == 1
+    log = SpoolLog(tmp_path / "log", SpoolSettings(reserve_bytes=0, reserve_percent=0), lambda: datetime.now(UTC))
+    (record,) = [json.loads(line.record or b"{}") for line in log.read("usage")]
+    log.close()
+    assert (record["tenant"]["team"], record["raw"]["identity"]["rules"]) == ("search", "1")
+    code, _, error = command(*words, "2026-01-02")
+    assert (code, "not rewritten silently" in error) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -130,12 +157,7 @@ def test_a_record_is_explained(command: Command, rules_file: Path, tmp_path: Pat
 
 
 def test_a_preview_counts_the_archive(command: Command, rules_file: Path, tmp_path: Path) -> None:
-    log = SpoolLog(tmp_path / "log", SpoolSettings(reserve_bytes=0, reserve_percent=0), lambda: datetime.now(UTC))
-    rows = [prepare(decode_usage(one)) for one in (item(1, **FACTS), item(2), item(3, requested_model="gpt-4"))]
-    log.append("usage", LogBatch([row.line for row in rows], [row.record for row in rows]))
-    log.close()
-    for epoch in epochs(tmp_path / "log", "usage"):
-        archive_segments(tmp_path, "usage", epoch, [one.segment for one in segments(tmp_path / "log", "usage", epoch)])
+    archive(tmp_path, item(1, **FACTS), item(2), item(3, requested_model="gpt-4"))
     found = command("tenants", "preview", "--rules", str(rules_file))[1]
     assert (found["total"]["requests"], found["moved"]["requests"], found["kept"]["requests"]) == (3, 2, 1)
     assert sorted(move["to"] for move in found["moves"]) == [["acme", "", "", "", "P2"], ["acme", "search", "rag", "", "P1"]]
