@@ -111,7 +111,8 @@ def _is_demo(settings: Settings) -> bool:
 
 
 def _specs(settings: Settings) -> list[ChildSpec]:
-    wanted = {"postgres": settings.db_url is None, "scrape": bool(settings.targets), "demo-gateway": _is_demo(settings)}
+    reads = settings.targets or settings.discovery or any(setting.read for setting in settings.prometheus)
+    wanted = {"postgres": settings.db_url is None, "scrape": bool(reads), "demo-gateway": _is_demo(settings)}
     names = [name for name in PROCESSES if wanted.get(name, True)]
     return [ChildSpec(name, ("-m", "cli.main", "process", name)) for name in names]
 
