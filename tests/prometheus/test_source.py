@@ -77,6 +77,15 @@ class Source:
         self.log.flush()
         return [parse_line(fields) for fields in csv.reader(line.line for line in self.log.read("engine"))]
 
+    def read_lines(self) -> list[list[str]]:
+        """The same as the log's fields, of GPUs too."""
+        reader = self.reader()
+        while not reader.step().caught_up:
+            pass
+        reader.close()
+        self.log.flush()
+        return list(csv.reader(line.line for line in self.log.read("engine")))
+
     def faults(self) -> list[dict[str, Any]]:
         self.log.flush()
         return [json.loads(line.line) for line in self.log.read("fault")]
@@ -332,3 +341,41 @@ def test_a_step_says_what_it_took(source: Source) -> None:
     assert isinstance(first, Step)
     assert (first.samples, second.samples) == (2, 0)
     assert first.times == {"http://gpu-1:8000/metrics": (NOW_MS - 60_000, NOW_MS - 30_000)}
+
+
+def test_a_creation_stamp_that_moves_is_a_restart(source: Source) -> None:
+    source.write(PROMPT, {75: 100, 60: 150, 30: 160})
+    source.write("vllm:prompt_tokens_created", {75: 1.79e9, 60: 1.79e9, 30: NOW_MS / 1000 - 40})
+    assert folded(source.read()) == 50 + 160
+
+
+def test_an_old_and_a_new_name_of_one_thing_give_one_value(source: Source) -> None:
+    source.write(PROMPT, {30: 1})
+    source.write("vllm:gpu_cache_usage_perc", {30: 0.5})
+    source.write("vllm:kv_cache_usage_perc", {30: 0.5})
+    [sample] = source.read()
+    assert sample.gauges["kv_usage_ppm"] == 500_000
+
+
+def test_a_gpu_shared_by_three_pods_is_one_gpu_with_the_pods_own_labels(source: Source) -> None:
+    for pod in ("a", "b", "c"):
+        labels = {"instance": "node-1:9400", "gpu": "0", "UUID": "GPU-1", "modelName": "NVIDIA A10G", "pod": "dcgm-exporter-x"}
+        source.write("DCGM_FI_DEV_POWER_USAGE", {30: 300}, **labels, exported_pod=pod, exported_namespace="ml")
+    [line] = source.read_lines()
+    told = json.loads(line[8])
+    assert line[2] == "GPU-1/"
+    assert {told["g"][name] for name in told["g"] if "power" in name} == {300_000}
+    assert "dcgm-exporter-x" not in line[8]
+    assert all(f"ml/{pod}" in line[8] for pod in ("a", "b", "c"))
+
+
+def test_a_window_too_large_for_the_server_is_read_in_parts(tmp_path: Path, log: SpoolLog) -> None:
+    small = Prometheus(tmp_path / "small", "  []\n" + LENIENT)
+    try:
+        small.start("--web.enable-remote-write-receiver", "--query.max-samples=100")
+        source = Source(small, log, tmp_path)
+        source.write(PROMPT, {s: 10_000 - s for s in range(3000, 0, -5)})
+        assert folded(source.read()) == 3000 - 5
+        assert len(source.samples()) == 600
+    finally:
+        small.kill()
