@@ -37,7 +37,8 @@ TOKENS = ("input_uncached", "input_cache_read", "output")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One read of a page. ``peer``: the grouping DuckDB does over the same rows (of ``usage_minute`` or ``ledger_line``)."""
+    """One read of a page over the last ``days`` (0: a page without a time range). ``peer``: the grouping DuckDB does over the
+    same rows (of ``usage_minute`` or ``ledger_line``)."""
 
     name: str
     path: str
@@ -47,6 +48,8 @@ class Asked:
     more: tuple[tuple[str, str], ...] = ()
 
     def parameters(self, year: Year) -> dict[str, str]:
+        if not self.days:
+            return dict(self.more)
         start = max(year.span.start, END - timedelta(days=self.days))
         found = {"from": start.isoformat(), "to": END.isoformat(), **dict(self.more)}
         return found if self.by is None else found | {"by": self.by}
@@ -73,6 +76,7 @@ QUERIES = (
     Asked("coverage by day, year", COVERAGE, 365, "day"),
     Asked("overview, month", OVERVIEW, 30),
     Asked("overview, year", OVERVIEW, 365),
+    Asked("budgets of 200 teams", "/v1/budgets", 0),
 )
 
 
@@ -106,7 +110,7 @@ def _ask(engine: Engine, folder: Path, year: Year, peers: Peers, repeats: int) -
     spent = _statement_times(engine)
     figures: list[Figure] = []
     slow: list[str] = []
-    with _served(create_app(ApiSettings(data_dir=folder), engine, log, now=lambda: END), token) as client:
+    with _served(create_app(ApiSettings(data_dir=folder, standings_cache_s=0), engine, log, now=lambda: END), token) as client:
         for asked in QUERIES:
             took_ms, in_database = _timed(client, asked, year, repeats, spent)
             peer_ms = peers.ms(asked, repeats)

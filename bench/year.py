@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from sqlalchemy import Connection, Engine, text
 
+from control.budgets import set_budget
 from core.capacity import NodeService
 from core.usage import Deployment
 from core.windows import Window
@@ -79,7 +81,8 @@ _WINDOWS = f"""
         gateway_input_tokens, gateway_output_tokens, detail, closed_at)
     SELECT '{CLUSTER}', '{NAMESPACE}', 'model-' || m, at, 1, 'provisional', 'USD', 0.2515, 0.1, 400000, 'running > 0',
            'prefill : decode seconds', 'list price, bill pending', 13500, 13500, 13000, 13000,
-           '{{"input_digest": "generated"}}', at + interval '30 minutes'
+           '{{"input_digest": "generated", "running": {{"unit": "0.0000001", "allocated_unit": "0.0000002", "input": "1",
+             "input_cached": "0.1", "output": "2", "kv": "0", "capacity": "0.2515"}}}}', at + interval '30 minutes'
     FROM generate_series(CAST(:start AS timestamptz), CAST(:end AS timestamptz) - interval '15 minutes',
          interval '15 minutes') at, generate_series(0, {MODELS - 1}) m
 """
@@ -111,6 +114,16 @@ _HEADS = """
     INSERT INTO ledger_head (cluster, namespace, model_id, window_start, version)
     SELECT cluster, namespace, model_id, window_start, version FROM ledger_window
 """
+_STREAM = """
+    INSERT INTO stream_state (topic, catching_up, log_lines, read_lines, updated_at)
+    SELECT topic, false, 0, 0, CAST(:end AS timestamptz) FROM unnest(ARRAY['usage', 'engine']) topic
+"""
+# As many as remain of a loader that applies a file every three seconds and remembers it for 35 days.
+_FILES = """
+    INSERT INTO applied_file (name, kind, rows, applied_at)
+    SELECT 'part-' || n, CASE n % 2 WHEN 0 THEN 'usage' ELSE 'engine' END, 100, CAST(:end AS timestamptz) - n * interval '3 s'
+    FROM generate_series(0, 999999) n
+"""
 
 _IN_A_HURRY = ("synchronous_commit = off", "max_wal_size = '4GB'", "work_mem = '256MB'", "autovacuum = off")
 
@@ -131,6 +144,10 @@ def make(engine: Engine, requests: int, days: int) -> Year:
     closed = Window(span.start, END - timedelta(minutes=30))
     lines = Window(max(span.start, END - timedelta(days=LINE_DAYS)), closed.end)
     _ledger(engine, closed, lines)
+    with transaction(engine) as connection:
+        _run(connection, _STREAM, span)
+        _run(connection, _FILES, span)
+        _budgets(connection)
     made = Year(span, lines, _analysed(engine))
     _configure(engine, "RESET ALL")
     return made
@@ -205,6 +222,11 @@ def _ledger(engine: Engine, closed: Window, lines: Window) -> None:
             sums = _SUMS.format(table=table, unit=unit, keys=", ".join(keys), finer=finer, time=time, lines=count)
             connection.execute(text(sums))
         connection.execute(text(_DAYS))
+
+
+def _budgets(connection: Connection) -> None:
+    for t in range(TENANTS):
+        set_budget(connection, f"tenant:org{t % 20}/team{t}", "month", Decimal(100), "USD", "UTC", "bench", END)
 
 
 def _months(span: Window) -> Iterator[Window]:
