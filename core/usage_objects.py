@@ -122,6 +122,7 @@ DIALECTS: tuple[Dialect, ...] = (
         total=(),
     ),
 )  # fmt: skip
+_MARKS = tuple((frozenset(dialect.marks), frozenset(dialect.marks_not), dialect) for dialect in DIALECTS)
 DETAILS = (
     "prompt_tokens_details", "completion_tokens_details", "input_tokens_details", "output_tokens_details", "cache_creation",
     "cache_creation_token_details",
@@ -176,8 +177,9 @@ def tokens_from_usage(usage: Object) -> TokenCounts:
 
 def dialect_of(usage: Object) -> Dialect | None:
     """The first dialect whose marks are in the object."""
-    for dialect in DIALECTS:
-        if any(name in usage for name in dialect.marks) and not any(name in usage for name in dialect.marks_not):
+    names = usage.keys()
+    for marks, marks_not, dialect in _MARKS:
+        if not marks.isdisjoint(names) and marks_not.isdisjoint(names):
             return dialect
     return None
 
@@ -210,7 +212,8 @@ def unmapped_fields(usage: Object) -> tuple[str, ...]:
     found: list[str] = []
     for name, value in usage.items():
         if isinstance(value, dict):
-            found += [f"{name}.{inner}" for inner in unmapped_fields(value)]
+            if not value.keys() <= _EXPLAINED or any(isinstance(inner, dict) for inner in value.values()):
+                found += [f"{name}.{inner}" for inner in unmapped_fields(value)]
         elif name not in _EXPLAINED and isinstance(value, (int, float)) and not isinstance(value, bool):
             found.append(name)
     return tuple(found)
@@ -228,7 +231,7 @@ def _usages(chunk: Object) -> Iterable[Object]:
 
 
 def _flat(usage: Object) -> dict[str, Any]:
-    flat = {name: value for name, value in usage.items() if not isinstance(value, dict)}
+    flat = dict(usage)
     for name in DETAILS:
         details = usage.get(name)
         if isinstance(details, dict):

@@ -3,17 +3,19 @@ by its ``log_format``), the same in files, or wrapped as ``{"event", "payload"}`
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from core.errors import BadRecord
 from core.tokens import MAX_TOKENS
-from core.usage import MAX_ID, MAX_NAME, TenantPath
-from core.usage_codec import whole_number
+from core.usage import MAX_DURATION, MAX_ID, MAX_NAME, TenantPath
+from core.usage_codec import EARLIEST, LATEST, whole_number
 from ingest.usage.litellm_attempts import told_apart
 from ingest.usage.litellm_call import Call, is_read, record_of, request_id, tag
+from ingest.usage.litellm_fast import Own, Templates, is_plain, is_plain_or_absent
 from ingest.usage.reading import Item, json_items
 from ingest.usage.rows import BadRow, ParsedRow, ReadRow, SourceOptions, bad_row, prepare
 
@@ -21,6 +23,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NEEDED = ("call_type", "startTime", "endTime")
 TOGETHER = 1_000
 """So many payloads are looked at side by side."""
+EARLIEST_US, LATEST_US = (int(at.timestamp()) * 1_000_000 for at in (EARLIEST, LATEST))
+HOUR_US = MAX_DURATION // timedelta(microseconds=1)
 GUARD_SAYS = "tokenfuse_policy"
 """What our guard adds to a payload: the policy entry that acted on the call."""
 GUARD_ENDS = "tokenfuse_ends_operation"
@@ -32,33 +36,101 @@ class LiteLlm:
         return b'"call_type"' in head and (b'"litellm_call_id"' in head or b'"startTime"' in head)
 
     def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
-        items = json_items(stream)
+        items, templates = json_items(stream), Templates()
         while chunk := list(islice(items, TOGETHER)):
-            yield from _chunk_rows(chunk, options)
+            yield from _chunk_rows(chunk, templates, options)
 
 
-def _chunk_rows(chunk: list[Item | BadRow], options: SourceOptions) -> Iterator[ParsedRow]:
-    """Rows that lie together: attempts of one operation are told apart among them."""
-    read = [item if isinstance(item, BadRow) else _read(*item) for item in chunk]
-    calls = iter(told_apart([found[1] for found in read if not isinstance(found, BadRow)]))
-    for found in read:
-        yield found if isinstance(found, BadRow) else _judged(found[0], next(calls), found[2], options)
+class _Asked(NamedTuple):
+    """A payload of the ordinary kind: its own parts, and the key of all else."""
+
+    own: Own
+    key: bytes
 
 
-def _read(position: int, item: Any) -> tuple[int, Call, Any] | BadRow:
-    """One payload (or its wrapper) as a call."""
-    payload = item.get("payload", item) if isinstance(item, dict) else item
+def _chunk_rows(chunk: list[Item | BadRow], templates: Templates, options: SourceOptions) -> list[ParsedRow]:
+    """Rows that lie together: attempts of one operation are told apart among them, the others may go by template."""
+    payloads = [None if isinstance(item, BadRow) else _payload(item[1]) for item in chunk]
+    seen = Counter(_call_id(payload) for payload in payloads)
+    rows: list[ParsedRow | None] = []
+    strict: list[tuple[int, Call, _Asked | None]] = []
+    for place, (item, payload) in enumerate(zip(chunk, payloads, strict=True)):
+        if isinstance(item, BadRow):
+            rows.append(item)
+            continue
+        asked = _asked(payload, templates) if seen[_call_id(payload)] == 1 else None
+        row: ParsedRow | None = templates.prepared(item[0], asked.key, asked.own) if asked else None
+        if row is None:
+            try:
+                strict.append((place, call_of(payload), asked))
+            except BadRecord as error:
+                row = bad_row(item[0], error, payload)
+        rows.append(row)
+    for (place, _, asked), call in zip(strict, told_apart([call for _, call, _ in strict]), strict=True):
+        item = chunk[place]
+        assert not isinstance(item, BadRow)
+        rows[place] = _strictly(item[0], call, payloads[place], asked, templates, options)
+    return [row for row in rows if row is not None]
+
+
+def _payload(item: Any) -> Any:
+    """A payload without its wrapper."""
+    return item.get("payload", item) if isinstance(item, dict) else item
+
+
+def _call_id(payload: Any) -> str:
+    found = payload.get("litellm_call_id") if isinstance(payload, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _strictly(
+    position: int, call: Call, payload: Any, asked: _Asked | None, templates: Templates, options: SourceOptions
+) -> ParsedRow:
     try:
-        return position, call_of(payload), payload
+        if is_read(call):
+            return judged(position, call, options)
+        record = record_of(call, options)
+        if asked:
+            templates.learn(asked.key, record)
+        return prepare(record, position)
     except BadRecord as error:
         return bad_row(position, error, payload)
 
 
-def _judged(position: int, call: Call, payload: Any, options: SourceOptions) -> ParsedRow:
+def _asked(payload: Any, templates: Templates) -> _Asked | None:
+    """The payload's parts if it is of the ordinary kind: answered, with usage, ids and times in good order."""
     try:
-        return judged(position, call, options)
-    except BadRecord as error:
-        return bad_row(position, error, payload)
+        own = _own(payload)
+        if own is None:
+            return None
+        finish = _finish_reason(payload.get("response"))
+        key = templates.key(payload, payload["metadata"], own.usage, finish)
+        return _Asked(own, key) if key else None
+    except (AttributeError, TypeError, ValueError, KeyError, BadRecord):
+        return None
+
+
+def _own(payload: dict[str, Any]) -> Own | None:
+    get, metadata = payload.get, payload["metadata"]
+    usage, row_id, call_id = metadata["usage_object"], payload["id"], payload["litellm_call_id"]
+    begun, ended, completion = payload["startTime"], payload["endTime"], get("completionStartTime")
+    session = get("session_id") or obj(metadata, "requester_metadata").get("session_id")
+    numbers = (get("prompt_tokens"), get("completion_tokens"))
+    if not (
+        get("status") == "success" and not truth(get("cache_hit")) and isinstance(usage, dict) and usage and row_id != call_id
+        and type(begun) is type(ended) is float and (not completion or type(completion) is float)
+        and is_plain(row_id) and is_plain(call_id) and is_plain_or_absent(get("trace_id")) and is_plain_or_absent(session)
+        and all(number is None or (type(number) is int and 0 <= number <= MAX_TOKENS) for number in numbers)
+    ):  # fmt: skip
+        return None
+    cost(payload, "response_cost")
+    started_us, finished_us = round(begun * 1_000_000), round(ended * 1_000_000)
+    if not (EARLIEST_US <= started_us <= finished_us < LATEST_US and finished_us - started_us <= HOUR_US):
+        return None
+    first_us = round(completion * 1_000_000) if completion else None
+    in_order = first_us is not None and started_us <= first_us < finished_us
+    first_us = first_us if in_order else None
+    return Own(row_id, call_id, get("trace_id") or "", session or "", started_us, first_us, finished_us, usage)
 
 
 def judged(position: int, call: Call, options: SourceOptions) -> ParsedRow:
