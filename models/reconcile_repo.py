@@ -144,7 +144,9 @@ def _keys(question: Question, level: str, values: dict[str, Any]) -> str:
 def _rows(
     connection: Connection, question: Question, sql: str, values: Mapping[str, Any]
 ) -> Iterator[tuple[Key, dict[str, int]]]:
-    for found in connection.execute(text(f"{sql} GROUP BY {_names(question)}"), values).mappings():
-        row = dict(found)
+    found = connection.execute(text(f"{sql} GROUP BY {_names(question)}"), values)
+    names = tuple(found.keys())
+    for values_of_row in found:
+        row = dict(zip(names, values_of_row, strict=True))
         step = row.pop(question.time_key) if question.time_key else None
         yield Key(step, Deployment(*(row.pop(name) for name in DEPLOYMENT_COLUMNS))), row
