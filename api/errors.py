@@ -22,6 +22,7 @@ from core.errors import (
     Unavailable,
     UnsplittableCost,
 )
+from ingest.otlp.items import TooManyItems
 
 LOG = logging.getLogger("tokenfuse.api")
 
@@ -73,6 +74,7 @@ STATUS: tuple[tuple[type[TokenfuseError], int], ...] = (
     (Refused, 422),
     (UnsplittableCost, 422),
     (TooLarge, 413),
+    (TooManyItems, 413),
     (UnsupportedMedia, 415),
     (BadInput, 400),
     (TokenfuseError, 500),

@@ -14,7 +14,6 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from api.errors import TooLarge
 from api.otlp_answers import Signal
 from api.own_rows import own_only
 from api.settings import ApiSettings
@@ -92,19 +91,17 @@ class OtlpIntake:
     now: Callable[[], datetime]
 
     def take(self, signal: Signal, body: bytes, caller: Principal, *, as_json: bool) -> Outcome:
-        """Returns when everything taken is durable. Raises BadInput (undecodable), TooLarge, Unavailable (send it again)."""
+        """Returns when everything taken is durable. Raises BadInput (undecodable), TooManyItems, Unavailable (send it again)."""
         own = own_scope(caller)
         options, source = self._options(own), f"otlp:{caller.name}"
-        reader = decode_json if as_json else decode
+        reader, most = decode_json if as_json else decode, self.settings.max_records
         if signal == "metrics":
             require_all_tenants(caller, "what a gateway counted")
-            return self._metrics(reader.points_of(body), options, source)
+            return self._metrics(reader.points_of(body, most), options, source)
         if signal == "traces":
-            spans = reader.spans_of(body)
-            self._check_size(len(spans))
+            spans = reader.spans_of(body, most)
             return self._usage(span_rows(spans, options), len(spans), own, source)
-        records = reader.logs_of(body, is_wanted)
-        self._check_size(len(records))
+        records = reader.logs_of(body, is_wanted, most)
         return self._usage(log_rows(records, options), len(records), own, source)
 
     def _usage(self, rows: Sequence[ParsedRow], items: int, own: Scope | None, source: str) -> Outcome:
@@ -118,11 +115,10 @@ class OtlpIntake:
 
     def _metrics(self, found: tuple[Sequence[Point], int], options: SourceOptions, source: str) -> Outcome:
         points, others = found
-        self._check_size(len(points))
-        lines, bad = counter_lines(points, options)
+        now = self.now()
+        lines, bad = counter_lines(points, options, now)
         if bad:
-            received_at = self.now()
-            self.log.append("quarantine", LogBatch([quarantine_line(row, source, received_at) for row in bad]))
+            self.log.append("quarantine", LogBatch([quarantine_line(row, source, now) for row in bad]))
         append_counters(self.log, lines)
         passed_over = len(points) + others - len(lines) - len(bad)
         return Outcome(len(lines), passed_over, len(bad), _summary(f"{row.error.field}: {reason(row.error)}" for row in bad))
@@ -131,11 +127,6 @@ class OtlpIntake:
         s = self.settings
         tenant = TenantPath(*own.parts) if own is not None else TenantPath(org=s.organisation)
         return SourceOptions(Deployment(s.default_cluster, s.default_namespace, ""), tenant, pools=self.pools())
-
-    def _check_size(self, items: int) -> None:
-        most = self.settings.max_records
-        if items > most:
-            raise TooLarge(f"the body holds more than {most} records", field="body", hint="export smaller batches")
 
 
 def _summary(reasons: Iterable[str]) -> str:

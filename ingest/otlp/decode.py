@@ -13,46 +13,50 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from core.errors import BadInput
 from ingest.otlp.conventions import Scalar, conventions
-from ingest.otlp.items import LogRecord, Point, Span, is_read
+from ingest.otlp.items import NO_LIMIT, LogRecord, Point, Span, check_count, is_read
 
 ERROR = 2
 NO_RECORDED_VALUE = 1
 _SCALARS = frozenset({"string_value", "int_value", "double_value", "bool_value"})
 
 
-def spans_of(body: bytes) -> list[Span]:
-    """Every span of an ExportTraceServiceRequest, in order. Raises BadInput for bytes that are none."""
+def spans_of(body: bytes, most: int = NO_LIMIT) -> list[Span]:
+    """Every span of an ExportTraceServiceRequest, in order. Raises BadInput for bytes that are none, TooManyItems."""
     first_token_events = conventions().first_token_events
+    blocks = _parsed(ExportTraceServiceRequest, body).resource_spans
+    check_count(sum(len(scope.spans) for block in blocks for scope in block.scope_spans), most)
     return [
         Span(
             span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex(), span.kind, span.start_time_unix_nano,
             span.end_time_unix_nano, span.status.code == ERROR, attributes_of(span.attributes),
             next((event.time_unix_nano for event in span.events if event.name in first_token_events), 0), resource,
         )
-        for block in _parsed(ExportTraceServiceRequest, body).resource_spans
+        for block in blocks
         for resource in (attributes_of(block.resource.attributes),)
         for scope in block.scope_spans
         for span in scope.spans
     ]  # fmt: skip
 
 
-def logs_of(body: bytes, is_wanted: Callable[[str], bool] = is_read) -> list[LogRecord]:
-    """Every record of an ExportLogsServiceRequest, in order. Raises BadInput for bytes that are none."""
+def logs_of(body: bytes, is_wanted: Callable[[str], bool] = is_read, most: int = NO_LIMIT) -> list[LogRecord]:
+    """Every record of an ExportLogsServiceRequest, in order. Raises BadInput for bytes that are none, TooManyItems."""
+    blocks = _parsed(ExportLogsServiceRequest, body).resource_logs
+    check_count(sum(len(scope.log_records) for block in blocks for scope in block.scope_logs), most)
     return [
         LogRecord(
             record.event_name, record.time_unix_nano or record.observed_time_unix_nano, record.trace_id.hex(),
             record.span_id.hex(), attributes_of(record.attributes, is_wanted), resource,
         )
-        for block in _parsed(ExportLogsServiceRequest, body).resource_logs
+        for block in blocks
         for resource in (attributes_of(block.resource.attributes),)
         for scope in block.scope_logs
         for record in scope.log_records
     ]  # fmt: skip
 
 
-def points_of(body: bytes) -> tuple[list[Point], int]:
+def points_of(body: bytes, most: int = NO_LIMIT) -> tuple[list[Point], int]:
     """The points of token metrics of an ExportMetricsServiceRequest, and how many points it holds of other metrics.
-    Raises BadInput for bytes that are none."""
+    Raises BadInput for bytes that are none, TooManyItems."""
     found: list[Point] = []
     others = 0
     wanted = conventions().metrics
@@ -60,11 +64,13 @@ def points_of(body: bytes) -> tuple[list[Point], int]:
         resource, whose = attributes_of(block.resource.attributes), _pairs(block.resource.attributes)
         for scope in block.scope_metrics:
             for metric in scope.metrics:
+                kind = metric.WhichOneof("data")
+                size = len(getattr(metric, kind).data_points) if kind else 0
                 if metric.name in wanted:
+                    check_count(len(found) + size, most)
                     found += _points(metric, resource, whose + scope.scope.name.encode())
                 else:
-                    kind = metric.WhichOneof("data")
-                    others += len(getattr(metric, kind).data_points) if kind else 0
+                    others += size
     return found, others
 
 

@@ -11,7 +11,7 @@ import orjson
 from core.errors import BadInput
 from ingest.otlp.conventions import Scalar, conventions
 from ingest.otlp.decode import ERROR, NO_RECORDED_VALUE, series_identity
-from ingest.otlp.items import CUMULATIVE, DELTA, LogRecord, Point, Span, is_read
+from ingest.otlp.items import CUMULATIVE, DELTA, NO_LIMIT, LogRecord, Point, Span, check_count, is_read
 
 KINDS = {
     "SPAN_KIND_UNSPECIFIED": 0, "SPAN_KIND_INTERNAL": 1, "SPAN_KIND_SERVER": 2, "SPAN_KIND_CLIENT": 3, "SPAN_KIND_PRODUCER": 4,
@@ -26,14 +26,14 @@ _MAX_64 = 2**64
 Object = Mapping[str, Any]
 
 
-def spans_of(body: bytes | Object) -> list[Span]:
+def spans_of(body: bytes | Object, most: int = NO_LIMIT) -> list[Span]:
     """Every span of an ExportTraceServiceRequest in JSON, as bytes or parsed. Raises BadInput naming the field that is wrong."""
     return [
-        _span(one, resource, place) for resource, _, one, place in _walk(body, ("resourceSpans", "scopeSpans", "spans"))
+        _span(one, resource, place) for resource, _, one, place in _walk(body, ("resourceSpans", "scopeSpans", "spans"), most)
     ]  # fmt: skip
 
 
-def logs_of(body: bytes | Object, is_wanted: Callable[[str], bool] = is_read) -> list[LogRecord]:
+def logs_of(body: bytes | Object, is_wanted: Callable[[str], bool] = is_read, most: int = NO_LIMIT) -> list[LogRecord]:
     """Every record of an ExportLogsServiceRequest in JSON, as bytes or parsed. Raises BadInput naming the field that is wrong."""
     return [
         LogRecord(
@@ -41,28 +41,29 @@ def logs_of(body: bytes | Object, is_wanted: Callable[[str], bool] = is_read) ->
             _number(one, "timeUnixNano", place) or _number(one, "observedTimeUnixNano", place),
             _id(one, "traceId", place), _id(one, "spanId", place), _attributes(one, place, is_wanted), resource,
         )
-        for resource, _, one, place in _walk(body, ("resourceLogs", "scopeLogs", "logRecords"))
+        for resource, _, one, place in _walk(body, ("resourceLogs", "scopeLogs", "logRecords"), most)
     ]  # fmt: skip
 
 
-def points_of(body: bytes) -> tuple[list[Point], int]:
+def points_of(body: bytes, most: int = NO_LIMIT) -> tuple[list[Point], int]:
     """As ``decode.points_of``, of JSON."""
     found: list[Point] = []
     others = 0
     wanted = conventions().metrics
-    for resource, whose, metric, place in _walk(body, ("resourceMetrics", "scopeMetrics", "metrics")):
+    for resource, whose, metric, place in _walk(body, ("resourceMetrics", "scopeMetrics", "metrics"), NO_LIMIT):
         name = _text(metric, "name", place)
         kind = next((key for key in ("sum", "histogram", "exponentialHistogram", "gauge", "summary") if key in metric), "")
         data = _object(metric, kind, place) if kind else {}
         points = _list(data, "dataPoints", f"{place}.{kind}")
         if name in wanted:
+            check_count(len(found) + len(points), most)
             found += [_point(name, kind, data, point, at, resource, whose) for point, at in points]
         else:
             others += len(points)
     return found, others
 
 
-def _walk(body: bytes | Object, names: tuple[str, str, str]) -> Iterator[tuple[dict[str, Scalar], bytes, Object, str]]:
+def _walk(body: bytes | Object, names: tuple[str, str, str], most: int) -> Iterator[tuple[dict[str, Scalar], bytes, Object, str]]:
     """(resource attributes, whose they are, item, its place) of every item."""
     try:
         document = orjson.loads(body) if isinstance(body, bytes) else body
@@ -70,12 +71,16 @@ def _walk(body: bytes | Object, names: tuple[str, str, str]) -> Iterator[tuple[d
         raise BadInput(f"is not JSON ({error})", field="body", hint="nothing of it was taken") from error
     if not isinstance(document, dict):
         raise BadInput("must be a JSON object", field="body")
+    seen = 0
     for block, where in _list(document, names[0], ""):
         given = _object(block, "resource", where)
         resource, whose = _attributes(given, f"{where}.resource"), _pairs(given)
         for scope, place in _list(block, names[1], where):
             scope_name = _text(_object(scope, "scope", place), "name", place)
-            for item, at in _list(scope, names[2], place):
+            items = _list(scope, names[2], place)
+            seen += len(items)
+            check_count(seen, most)
+            for item, at in items:
                 yield resource, whose + scope_name.encode("utf-8", "replace"), item, at
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from core.errors import BadInput
 from ingest.otlp.conventions import Attributes, conventions
 
 NO_ATTRIBUTES: Mapping[str, str] = {}
@@ -57,6 +58,19 @@ class Point:
 
 
 Spans = Sequence[Span]
+NO_LIMIT = 2**63
+
+
+class TooManyItems(BadInput):
+    """A body of more spans, records or points than one may hold; found out before they are made."""
+
+    code = "too_large"
+
+
+def check_count(items: int, most: int) -> None:
+    """Raises TooManyItems."""
+    if items > most:
+        raise TooManyItems(f"the body holds more than {most} records", field="body", hint="export smaller batches")
 
 
 @lru_cache(maxsize=20_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -20,6 +20,7 @@ from ingest.otlp.genai_spans import span_rows
 from ingest.usage.rows import BadRow, Prepared, SourceOptions
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+LATER = NOW + timedelta(hours=2)
 NOW_NS = int(NOW.timestamp()) * 10**9
 START_NS = NOW_NS - 10 * 10**9
 TRACE = "5b8efff798038103d269b633813fc60c"

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from otlp_samples import NOW, NOW_NS, OPTIONS, counter_export
+from otlp_samples import LATER, NOW, NOW_NS, OPTIONS, counter_export
 from sqlalchemy import Engine, text
 
 from core.windows import Window
@@ -37,7 +37,7 @@ def send(log: SpoolLog, *totals: int, kind: str = "input", metric: str = "gen_ai
     """Cumulative values, one a minute, of one series born at NOW."""
     for number, total in enumerate(totals, first + 1):
         point = ({**LLAMA, "gen_ai.token.type": kind}, NOW_NS, NOW_NS + number * 60 * S, float(total))
-        append_counters(log, counter_lines(decode.points_of(counter_export(point, metric=metric))[0], OPTIONS)[0])
+        append_counters(log, counter_lines(decode.points_of(counter_export(point, metric=metric))[0], OPTIONS, LATER)[0])
     log.flush()
 
 
@@ -105,3 +105,15 @@ def test_two_names_that_carry_the_same_tokens_are_not_added(log: SpoolLog, db: E
     import_counters(db, tmp_path / "log", NOW)
     (found,) = sums(db)
     assert (found.metric, found.input_tokens) == ("gen_ai.client.inference.usage.input_tokens", 100)
+
+
+def test_two_processes_that_bear_the_same_attributes_are_two_counters(log: SpoolLog, db: Engine, tmp_path: Path) -> None:
+    kind = {**LLAMA, "gen_ai.token.type": "input"}
+    for minute, (one, other) in enumerate([(100, 5), (110, 8), (130, 20)], 1):
+        at_ns = NOW_NS + minute * 60 * S
+        for start_ns, total in ((NOW_NS, one), (NOW_NS + S, other)):
+            body = counter_export((kind, start_ns, at_ns, float(total)))
+            append_counters(log, counter_lines(decode.points_of(body)[0], OPTIONS, LATER)[0])
+    log.flush()
+    import_counters(db, tmp_path / "log", NOW)
+    assert sum(by_minute(db)) == 150

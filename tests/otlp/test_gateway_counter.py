@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from otlp_samples import NOW_NS, OPTIONS, counter_export, pairs
+from otlp_samples import LATER, NOW, NOW_NS, OPTIONS, counter_export, pairs
 
 from core.gateway_counter import HOUR_NS, MINUTE_NS, CounterPoint, Increase, SeriesState, by_minute, fold
 from ingest.otlp import decode
@@ -88,7 +88,7 @@ def test_a_whole_minute_falls_into_that_minute() -> None:
 
 
 def lines(body: bytes) -> tuple[list[str], list[str]]:
-    found, bad = counter_lines(decode.points_of(body)[0], OPTIONS)
+    found, bad = counter_lines(decode.points_of(body)[0], OPTIONS, LATER)
     return found, [f"{row.error.field}: {row.error.message}" for row in bad]
 
 
@@ -143,3 +143,10 @@ def test_a_point_that_counts_no_tokens_is_refused(attributes: dict[str, Any], va
 def test_other_metrics_are_passed_over() -> None:
     points, others = decode.points_of(counter_export(({}, B, B + S, 1.0), metric="http.server.request.duration"))
     assert (points, others) == ([], 1)
+
+
+def test_a_point_of_the_future_is_refused() -> None:
+    late = counter_export(({"gen_ai.token.type": "input"}, B, NOW_NS + 6 * MINUTE_NS, 5.0))
+    found, bad = counter_lines(decode.points_of(late)[0], OPTIONS, NOW)
+    assert found == []
+    assert "5 minutes" in bad[0].error.message
