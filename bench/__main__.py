@@ -23,6 +23,7 @@ ROWS = {
     "stream": "bench.stream_part",
     "http": "bench.http_live",
     "otlp": "bench.otlp_accept",
+    "formats": "bench.formats_part",
     "refusal": "bench.refusal",
     "guard": "bench.guard_part",
     "queries": "bench.queries",

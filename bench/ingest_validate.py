@@ -74,12 +74,49 @@ def real_bodies(folder: Path, records: int) -> dict[str, bytes]:
     ]
     header, *rows = azure.splitlines()
     wanted = [payloads[number % len(payloads)] for number in range(min(records, 20_000))]
-    again = (orjson.dumps(p | {"payload": p["payload"] | {"id": f"{p['payload']['id']}-{n}"}}) for n, p in enumerate(wanted))
+    again = (orjson.dumps(p | {"payload": p["payload"] | _new_ids(p["payload"], n)}) for n, p in enumerate(wanted))
     return {
         "azure-llm": b"\n".join([header, *(rows * (records // len(rows) + 1))[:records]]),
         "mooncake": b"\n".join((mooncake * (records // len(mooncake) + 1))[:records]),
         "litellm": b"\n".join(again),
     }
+
+
+def _new_ids(payload: dict[str, str], number: int) -> dict[str, str]:
+    """Ids of another call; a failure's own id is its call's."""
+    return {name: f"{payload[name]}-{number}" for name in ("id", "litellm_call_id")}
+
+
+def litellm_body(records: int) -> bytes:
+    """LiteLLM payloads of the ordinary kind, 1.1 kB each: 200 teams x 8 models, every 20th call failed."""
+    return b"\n".join(orjson.dumps(_litellm_item(number)) for number in range(records))
+
+
+def _litellm_item(number: int) -> dict[str, object]:
+    started, failed = 1796032800.0 + number / 1000, number % 20 == 19
+    usage = {
+        "prompt_tokens": 2006,
+        "completion_tokens": 300,
+        "total_tokens": 2306,
+        "prompt_tokens_details": {"cached_tokens": 1920},
+    }
+    error = {"error_class": "InternalServerError", "error_code": "500", "llm_provider": "hosted_vllm"}
+    return {
+        "id": f"call-{number}" if failed else f"chatcmpl-{number:032x}", "litellm_call_id": f"call-{number}",
+        "trace_id": f"trace-{number}", "call_type": "acompletion", "cache_hit": None, "stream": True,
+        "status": "failure" if failed else "success", "custom_llm_provider": "hosted_vllm", "startTime": started,
+        "endTime": started + 2.5, "completionStartTime": started + 0.25, "response_time": 2.5,
+        "model": f"hosted_vllm/m{number % 8}", "model_id": f"{number % 8:064x}", "model_group": f"m{number % 8}",
+        "api_base": "http://10.0.0.1:8000/v1", "end_user": "", "request_tags": ["org:acme", "User-Agent: OpenAI/Python 2.8.0"],
+        "prompt_tokens": 0 if failed else 2006, "completion_tokens": 0 if failed else 300, "total_tokens": 0 if failed else 2306,
+        "response_cost": 0.0, "error_information": error if failed else {"error_code": "", "error_class": ""},
+        "model_parameters": {"temperature": 1.0, "n": 1, "stream": True, "max_tokens": 512},
+        "metadata": {
+            "user_api_key_hash": f"{number % 200:064x}", "user_api_key_alias": f"key {number % 200}",
+            "user_api_key_team_alias": f"t{number % 200}", "user_api_key_user_id": f"u{number % 200}",
+            "usage_object": {"prompt_tokens": 0, "completion_tokens": 0} if failed else usage,
+        },
+    }  # fmt: skip
 
 
 def rate(work: Callable[[], int]) -> float:
@@ -124,6 +161,7 @@ def main() -> None:
     records = arguments.parse_args().records
     folder = Path(os.environ.get("TOKENFUSE_DATA", Path(__file__).parents[2] / "shared" / "data"))
     bodies = {"usage": usage_body(records, raw=False), "usage with raw": usage_body(records, raw=True)}
+    bodies["litellm generated"] = litellm_body(records)
     if folder.is_dir():
         bodies |= real_bodies(folder, records)
     print(f"{'format':<16}{'records':>9}{'bytes/record':>14}{'validated/s':>14}{'judged/s':>12}{'in the spool/s':>16}")
