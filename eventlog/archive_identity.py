@@ -76,6 +76,7 @@ def identity_groups(
             "preserve_insertion_order": False,
         }
         with duckdb.connect(config=config) as connection:
+            connection.execute("SET enable_progress_bar = false")  # it would go to standard output, which is JSON's
             try:
                 cursor = connection.execute(sql, values)
             except duckdb.IOException as error:
