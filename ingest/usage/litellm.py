@@ -32,11 +32,16 @@ Object = Mapping[str, Any]
 
 
 class LiteLlm:
+    """The adapter. ``by_template`` False: every payload goes the strict way (for comparison)."""
+
+    def __init__(self, *, by_template: bool = True) -> None:
+        self._by_template = by_template
+
     def looks_like(self, head: bytes) -> bool:
         return b'"call_type"' in head and (b'"litellm_call_id"' in head or b'"startTime"' in head)
 
     def rows(self, stream: BinaryIO, options: SourceOptions) -> Iterator[ParsedRow]:
-        items, templates = json_items(stream), Templates()
+        items, templates = json_items(stream), Templates() if self._by_template else None
         while chunk := list(islice(items, TOGETHER)):
             yield from _chunk_rows(chunk, templates, options)
 
@@ -46,9 +51,10 @@ class _Asked(NamedTuple):
 
     own: Own
     key: bytes
+    templates: Templates
 
 
-def _chunk_rows(chunk: list[Item | BadRow], templates: Templates, options: SourceOptions) -> list[ParsedRow]:
+def _chunk_rows(chunk: list[Item | BadRow], templates: Templates | None, options: SourceOptions) -> list[ParsedRow]:
     """Rows that lie together: attempts of one operation are told apart among them, the others may go by template."""
     payloads = [None if isinstance(item, BadRow) else _payload(item[1]) for item in chunk]
     seen = Counter(_call_id(payload) for payload in payloads)
@@ -58,8 +64,8 @@ def _chunk_rows(chunk: list[Item | BadRow], templates: Templates, options: Sourc
         if isinstance(item, BadRow):
             rows.append(item)
             continue
-        asked = _asked(payload, templates) if seen[_call_id(payload)] == 1 else None
-        row: ParsedRow | None = templates.prepared(item[0], asked.key, asked.own) if asked else None
+        asked = _asked(payload, templates) if templates and seen[_call_id(payload)] == 1 else None
+        row: ParsedRow | None = asked.templates.prepared(item[0], asked.key, asked.own) if asked else None
         if row is None:
             try:
                 strict.append((place, call_of(payload), asked))
@@ -69,7 +75,7 @@ def _chunk_rows(chunk: list[Item | BadRow], templates: Templates, options: Sourc
     for (place, _, asked), call in zip(strict, told_apart([call for _, call, _ in strict]), strict=True):
         item = chunk[place]
         assert not isinstance(item, BadRow)
-        rows[place] = _strictly(item[0], call, payloads[place], asked, templates, options)
+        rows[place] = _strictly(item[0], call, payloads[place], asked, options)
     return [row for row in rows if row is not None]
 
 
@@ -83,15 +89,13 @@ def _call_id(payload: Any) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _strictly(
-    position: int, call: Call, payload: Any, asked: _Asked | None, templates: Templates, options: SourceOptions
-) -> ParsedRow:
+def _strictly(position: int, call: Call, payload: Any, asked: _Asked | None, options: SourceOptions) -> ParsedRow:
     try:
         if is_read(call):
             return judged(position, call, options)
         record = record_of(call, options)
         if asked:
-            templates.learn(asked.key, record)
+            asked.templates.learn(asked.key, record)
         return prepare(record, position)
     except BadRecord as error:
         return bad_row(position, error, payload)
@@ -105,7 +109,7 @@ def _asked(payload: Any, templates: Templates) -> _Asked | None:
             return None
         finish = _finish_reason(payload.get("response"))
         key = templates.key(payload, payload["metadata"], own.usage, finish)
-        return _Asked(own, key) if key else None
+        return _Asked(own, key, templates) if key else None
     except (AttributeError, TypeError, ValueError, KeyError, BadRecord):
         return None
 
