@@ -11,7 +11,7 @@ from core.capacity import NodeService
 from core.ports import FoundTarget
 from core.usage import Deployment
 from ingest.engine.scraper import Target
-from models.found_repo import in_service, last_end, served_since
+from models.found_repo import in_service, last_end, served_since, serves_other
 from models.rates_repo import declare_service, end_service
 
 RECENT = timedelta(minutes=30)
@@ -34,7 +34,7 @@ class FoundInventory:
         for name in known:
             self._first.setdefault(name, at)
         served = served_since(connection, list(known), at - RECENT) if known else {}
-        return sum(self._declare(connection, name, target, served.get(name, set())) for name, target in known.items())
+        return sum(self._declare(connection, name, target, served.get(name, set()), at) for name, target in known.items())
 
     def drop(self, connection: Connection, names: Collection[str], at: datetime) -> int:
         """Take the GPUs of targets that went out of service."""
@@ -47,13 +47,17 @@ class FoundInventory:
         """Take out of service what this source declared once and that is not among ``names`` (it went while nobody looked)."""
         return self.drop(connection, sorted(in_service(connection, self.source) - set(names)), at)
 
-    def _declare(self, connection: Connection, name: str, target: FoundTarget, served: set[Deployment]) -> int:
+    def _declare(self, connection: Connection, name: str, target: FoundTarget, served: set[Deployment], at: datetime) -> int:
+        """What changes at an address changes from now on: GPUs that serve another model leave the former one's service."""
         deployments = {Deployment(target.cluster, target.namespace, target.model_id)} if target.model_id else served
         if len(deployments) != 1:
             return 0
         stands = (target, next(iter(deployments)))
-        if self._declared.get(name) == stands:
+        former = self._declared.get(name)
+        if former == stands:
             return 0
+        if serves_other(connection, self.source, name, stands[1]):
+            end_service(connection, name, at)
         since = target.since or self._first[name]
         ended = last_end(connection, name)
         service = NodeService(
@@ -62,7 +66,7 @@ class FoundInventory:
             node=target.node,
             gpu_type=target.gpu,
             gpu_count=target.count,
-            since=max(since, ended) if ended else since,
+            since=at if former else max(since, ended) if ended else since,
         )
         self._declared[name] = stands
         return int(declare_service(connection, service, self.source))

@@ -32,6 +32,13 @@ def in_service(connection: Connection, source: str) -> set[str]:
     return set(connection.scalars(select(n.target).where(n.source == source, n.in_service_to.is_(None)).distinct()))
 
 
+def serves_other(connection: Connection, source: str, target: str, deployment: Deployment) -> bool:
+    """Whether ``source`` has the target's GPUs in service for another deployment."""
+    n = NodeServiceRow
+    query = select(n.cluster, n.namespace, n.model_id).where(n.source == source, n.target == target, n.in_service_to.is_(None))
+    return any(Deployment(*row) != deployment for row in connection.execute(query))
+
+
 def last_end(connection: Connection, target: str) -> datetime | None:
     """When the target's GPUs last left service, None: never."""
     n = NodeServiceRow

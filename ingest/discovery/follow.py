@@ -54,7 +54,7 @@ class Discovery:
                 faults.append(Fault("source_down", f"discovery {name}", at, detail={"reason": str(error)}))
         whole = not faults
         found = self._merged(at, faults)
-        before = {address_of(target.url): target for target in self.current}
+        before = {_address(target): target for target in self.current}
         came = tuple(target for address, target in found.items() if address not in before)
         went = tuple(target for address, target in before.items() if address not in found)
         faults += [Fault("target_vanished", Target(target.url).name, at, detail={"node": target.node}) for target in went]
@@ -69,12 +69,16 @@ class Discovery:
                 if not _is_address(target):
                     detail = {"reason": "not an http address", "url": target.url}
                     faults.append(Fault("target_down", f"discovery {name}", at, target.url, detail))
-                elif found.setdefault(address_of(target.url), target) is not target:
+                elif found.setdefault(_address(target), target) is not target:
                     hint = "two sources name it; it is scraped once"
                     faults.append(
                         Fault("read_twice", Target(target.url).name, at, name, {"left_out": f"discovery {name}", "hint": hint})
                     )
         return found
+
+
+def _address(target: FoundTarget) -> str:
+    return address_of(Target(target.url).name)
 
 
 def _is_address(target: FoundTarget) -> bool:
