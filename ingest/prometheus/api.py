@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import requests
+import yaml
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
@@ -96,14 +97,26 @@ class PrometheusApi:
 
     def flags(self) -> Mapping[str, str]:
         """Command-line flags of the server, empty where it does not tell them."""
+        return {str(name): str(value) for name, value in self._status("flags").items()}
+
+    def pages(self) -> Mapping[str, tuple[str, str]]:
+        """(scheme, path) of the pages each job of the server's configuration scrapes, empty where it does not tell."""
+        try:
+            body = yaml.safe_load(str(self._status("config").get("yaml", "")))
+            rows = body.get("scrape_configs") or [] if isinstance(body, dict) else []
+            return {str(r["job_name"]): (str(r.get("scheme", "http")), str(r.get("metrics_path", "/metrics"))) for r in rows}
+        except (yaml.YAMLError, TypeError, KeyError, AttributeError):
+            return {}
+
+    def _status(self, what: str) -> Mapping[str, Any]:
         try:
             answer = self._session.get(
-                f"{self._access.url.rstrip('/')}/api/v1/status/flags", auth=_auth(self._access), timeout=self._access.timeout_s
+                f"{self._access.url.rstrip('/')}/api/v1/status/{what}", auth=_auth(self._access), timeout=self._access.timeout_s
             )
             found = answer.json()["data"] if answer.status_code == 200 else {}
         except (requests.RequestException, TokenfuseError, ValueError, KeyError, TypeError):
             return {}
-        return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) else {}
 
     def _params(self) -> dict[str, str]:
         return {**ASK_FOR_RAW, **self._access.params}

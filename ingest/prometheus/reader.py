@@ -22,7 +22,7 @@ from ingest.engine.service import EngineIngest
 from ingest.prometheus.api import PrometheusApi, Series, TooMuch, split
 from ingest.prometheus.cursor import Cursor, load_cursor, save_cursor
 from ingest.prometheus.follow import Following, Read, Rename
-from ingest.prometheus.scrapes import origin_of, sort_out, target_name
+from ingest.prometheus.scrapes import origin_of, page_address, sort_out, target_name
 from ingest.prometheus.settings import PrometheusSettings
 
 SKEW = timedelta(seconds=30)
@@ -160,7 +160,7 @@ class PrometheusReader:
 
     def _name_targets(self, cursor: Cursor, series: Iterable[Series]) -> None:
         """Name each new target by the address the server scrapes, where it tells (Thanos, Mimir and VictoriaMetrics clusters have
-        no such page, and a target that is gone is not on it), else by its instance."""
+        no such page); one that is gone, or that a server just started does not list yet, by its instance and its job's page."""
         pairs = {origin_of(one.labels) for one in series if one.labels.get("__name__") != "up"}
         fresh = {(job, instance) for job, instance in pairs if instance and instance not in cursor.names.get(job, {})}
         if not fresh:
@@ -169,8 +169,10 @@ class PrometheusReader:
             told = _addresses(self._api.targets())
         except (BadInput, Unavailable, Refused):
             told = {}
+        pages = self._api.pages() if fresh - set(told) else {}
         for job, instance in fresh:
-            cursor.names.setdefault(job, {})[instance] = target_name(told.get((job, instance), instance))
+            address = told.get((job, instance)) or page_address(instance, *pages.get(job, ("http", "/metrics")))
+            cursor.names.setdefault(job, {})[instance] = target_name(address)
 
     def _skew(self, server_now: datetime) -> list[Fault]:
         ahead = server_now - self._now()

@@ -83,17 +83,22 @@ def route_of(labels: Mapping[str, str], settings: PrometheusSettings, names: Nam
     job, instance = origin_of(labels)
     if not instance:
         return None
-    target = names.get(job, {}).get(instance) or target_name(instance)
+    target = names.get(job, {}).get(instance) or target_name(page_address(instance))
     cluster = labels.get(settings.cluster_label, "")
     place = f"#{cluster}" if cluster and cluster != settings.cluster else ""
     replica = ",".join(f"{name}={labels[name]}" for name in settings.replica_labels if name in labels)
     return Route(target + place, job, replica)
 
 
+def page_address(instance: str, scheme: str = "http", path: str = "/metrics") -> str:
+    """Where the page of an instance is."""
+    return instance if "://" in instance else f"{scheme}://{instance}/{path.lstrip('/')}"
+
+
 def target_name(address: str) -> str:
     """The name a scraped target at this address has; an instance that is no address names itself."""
     try:
-        return Target(address if "://" in address else f"http://{address}/metrics").name
+        return Target(address).name
     except BadInput:
         return address
 

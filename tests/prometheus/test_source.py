@@ -379,3 +379,21 @@ def test_a_window_too_large_for_the_server_is_read_in_parts(tmp_path: Path, log:
         assert len(source.samples()) == 600
     finally:
         small.kill()
+
+
+def test_a_target_that_is_not_listed_is_named_by_its_jobs_page(tmp_path: Path, log: SpoolLog) -> None:
+    jobs = "- {job_name: a, metrics_path: /engine-a, scheme: https}\n- {job_name: b, metrics_path: /engine-b}\n"
+    configured = Prometheus(tmp_path / "configured", jobs + LENIENT)
+    try:
+        configured.start("--web.enable-remote-write-receiver")
+        source = Source(configured, log, tmp_path)
+        source.settings = replace(source.settings, match="")
+        for job, values in (("a", {60: 0, 30: 5}), ("b", {60: 0, 30: 7}), ("c", {60: 0, 30: 9})):
+            source.write(PROMPT, values, job=job)
+        samples = source.read()
+        assert {sample.key.target for sample in samples} == {
+            "https://gpu-1:8000/engine-a", "http://gpu-1:8000/engine-b", "http://gpu-1:8000/metrics"
+        }  # fmt: skip
+        assert folded(samples) == 5 + 7 + 9, "two pages of one host are two engines"
+    finally:
+        configured.kill()
