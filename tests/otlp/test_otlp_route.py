@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import Server  # type: ignore[import-not-found]
 from google.rpc.error_details_pb2 import BadRequest
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from otlp_samples import CHAT, NOW, NOW_NS, START_NS, counter_export, export, log_export, span
+from otlp_server import Server
 from sqlalchemy import Engine, insert
 from test_otlp_decode import SPEC_EXAMPLE
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from conftest import Server  # type: ignore[import-not-found]
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -21,6 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from otlp_samples import CHAT
+from otlp_server import Server
 from sqlalchemy import Engine, text
 
 from core.errors import DiskFull, Unavailable
