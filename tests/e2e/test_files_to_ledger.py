@@ -113,8 +113,17 @@ def test_the_engine_view_survives_the_restart_and_the_difference_is_named(loaded
     engine = truth["engine_prompt_tokens"] + truth["engine_generation_tokens"]
     gateway = truth["gateway"]["prompt"] + truth["gateway"]["completion"]
     assert abs(float(got["coverage"]) - gateway / engine) < 0.001
-    names = {reason["name"] for reason in got["reasons"]}
-    assert {"estimated_stream", "aborted", "missing_usage", "parallel_answers", "engine_reset", "scrape_gap"} <= names
+    named = {reason["name"]: (reason["tokens_in"], reason["tokens_out"]) for reason in got["reasons"]}
+    assert named == {
+        "parallel_answers": (20_181, 0),
+        "unfinished": (43_537, 783),
+        "estimated_stream": (3_077, 625),
+        "missing_usage": (None, None),
+        "engine_reset": (None, None),
+        "scrape_gap": (None, None),
+    }
+    assert got["difference_in"] == sum(tokens or 0 for tokens, _ in named.values())
+    assert got["difference_out"] == sum(tokens or 0 for _, tokens in named.values())
 
 
 def test_the_ledger_of_the_recording_closes_to_the_last_decimal(loaded: Tokenfuse) -> None:
