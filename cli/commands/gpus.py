@@ -29,4 +29,6 @@ def gpus(run: Run, by: str, window: Window) -> None:
     whole = Window(floor_time(window.start, MINUTE), end if end == window.end else end + MINUTE)
     with database(run.settings) as engine, transaction(engine) as connection:
         rows = gpu_rows(connection, keys, whole, zone_name=run.settings.zone)
-    print_rows(rows, as_json=run.as_json, empty='No GPU was read in this time range: add a [[targets]] with kind = "gpu".')
+    print_rows(
+        rows, as_json=run.as_json, empty='No GPU was read in this time range: add a target of kind = "gpu" to the settings.'
+    )

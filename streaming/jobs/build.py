@@ -12,12 +12,16 @@ from pyflink.datastream.connectors.file_system import FileSource
 from pyflink.datastream.formats.csv import CsvReaderFormat, CsvSchema
 from pyflink.table import DataTypes, Schema, StreamTableEnvironment
 
+import streaming
 from streaming.delta_columns import delta_folder
 from streaming.flink_path import flink_path
 from streaming.jobs.engine import ENGINE_LINES, FoldEngine, gpu_change, row_type
 from streaming.jobs.state_check import require_only_sources_unclaimed
 from streaming.plan import Columns, Plan
 from streaming.settings import StreamSettings, scratch_folder
+
+OURS = str(Path(streaming.__file__).parents[1])
+"""Where our packages lie: the interpreter inside the JVM runs no ``.pth`` files, so an editable install is unknown to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ def configuration(plan: Plan, settings: StreamSettings, folders: JobFolders, web
     options = {
         "python.executable": settings.python,
         "python.client.executable": settings.python,
-        "python.pythonpath": ":".join(path for path in sys.path if path),
+        "python.pythonpath": ":".join([OURS, *(path for path in sys.path if path)]),
         "python.execution-mode": plan.engine_mode,
         "parallelism.default": settings.parallelism,
         "pipeline.max-parallelism": plan.max_parallelism,

@@ -174,7 +174,7 @@ class World:
             *(["--until-idle"] if until_idle else []),
         ]
         with (self.data / "run.log").open("ab") as output:
-            run = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
+            run = subprocess.Popen(command, cwd=self.data, stdout=output, stderr=output, start_new_session=True)
         self._runs.append(run)
         return run
 
