@@ -70,7 +70,8 @@ def filled(db: Engine, tmp_path: Path) -> Path:
     for epoch in epochs(tmp_path / "log", "usage"):
         archive_segments(tmp_path, "usage", epoch, [one.segment for one in segments(tmp_path / "log", "usage", epoch)])
     key = {"cluster": "bj-1", "namespace": "prod", "model_id": "m", "org": "acme", "project": "", "user_id": "",
-           "key_id": "key-1", "service_tier": "P1", "status": "ok", "usage_source": "exact", "workload_class": 0, "requests": 30}  # fmt: skip
+           "key_id": "key-1", "service_tier": "P1", "status": "ok", "usage_source": "exact", "workload_class": 0,
+           "requests": 30}  # fmt: skip
     hour = (NOW - timedelta(hours=3)).replace(minute=0, second=0, microsecond=0)
     with db.begin() as connection:
         ensure_months(connection, [hour])
