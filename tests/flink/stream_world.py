@@ -150,12 +150,12 @@ class World:
         return SpoolLog(self.data / "log", SpoolSettings(reserve_bytes=1, reserve_percent=0, **settings), now)
 
     def append_usage(self, lines: Sequence[UsageLine], *, segments: int = 4) -> None:
-        self._append("usage", [encode_line(line) for line in lines], segments)
+        self.append("usage", [encode_line(line) for line in lines], segments)
 
     def append_engine(self, found: Sequence[EngineSample], *, segments: int = 4) -> None:
-        self._append("engine", [encode_engine(sample) for sample in found], segments)
+        self.append("engine", [encode_engine(sample) for sample in found], segments)
 
-    def _append(self, topic: Any, lines: list[str], segments: int) -> None:
+    def append(self, topic: Any, lines: list[str], segments: int) -> None:
         log = self.log()
         size = -(-len(lines) // segments)
         for start in range(0, len(lines), size):
