@@ -9,7 +9,7 @@ from cli.doctor import Finding
 from cli.settings import Settings
 from cli.settings_sources import PrometheusSetting
 from cli.sources import access, cursor_file, discovery_sources, prometheus_settings, servers_read
-from cli.wiring import utc_now
+from cli.wiring import database_url, utc_now
 from core.errors import BadInput, Refused, TokenfuseError, Unavailable
 from core.ports import FoundTarget
 from ingest.engine.claims import address_of
@@ -18,9 +18,12 @@ from ingest.prometheus.api import PrometheusApi
 from ingest.prometheus.cursor import load_cursor
 from ingest.prometheus.gaps import usual_step_ms
 from ingest.prometheus.reader import SKEW, is_read
+from models.database import open_engine, transaction
+from models.found_repo import in_service, served_since
 
 RECENT = timedelta(minutes=15)
 GPU_HINT = 'give the labels gpu = "A10G" and count = "1", set gpu and count in the block, or use `tokenfuse node declare`'
+UNPAID_HINT = "set gpu and count in the block, or use `tokenfuse node declare`"
 
 
 def prometheus_findings(settings: Settings) -> Iterator[Finding]:
@@ -61,9 +64,21 @@ def _server(check: str, setting: PrometheusSetting, settings: Settings, api: Pro
     told = kept if kept not in ("", "0s") else "15d, its default" if kept == "0s" else ""
     yield Finding(check, "ok", f"keeps samples for {told}" if told else "does not tell how long it keeps samples")
     cursor = load_cursor(cursor_file(settings, setting.name)) if setting.read else None
-    if cursor is not None and not (setting.gpu and setting.count) and cursor.targets:
-        found = f"{len(cursor.targets)} engines are read, with no gpu and count in the block"
-        yield Finding(check, "warning", found, "set gpu and count, or declare their GPUs with `tokenfuse node declare`")
+    if cursor is not None:
+        yield from unpaid(check, settings, {name for name, one in cursor.targets.items() if not one.gone})
+
+
+def unpaid(check: str, settings: Settings, targets: set[str]) -> Iterator[Finding]:
+    """Engines that were read lately and whose GPUs are not in the inventory."""
+    engine = open_engine(database_url(settings))
+    try:
+        with transaction(engine) as connection:
+            engines = served_since(connection, sorted(targets), utc_now() - RECENT)
+            unknown = sorted(set(engines) - in_service(connection))
+    finally:
+        engine.dispose()
+    for name in unknown:
+        yield Finding(check, "error", f"{name}: no GPU is in service for it: its cost is unknown", UNPAID_HINT)
 
 
 def _names(check: str, held: list[str]) -> Finding:

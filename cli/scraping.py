@@ -14,6 +14,7 @@ from cli.settings import Settings
 from cli.settings_sources import PrometheusSetting
 from cli.sources import cursor_file, discovery_sources, prometheus_settings, scrape_target_of, servers_read
 from cli.wiring import database_url, event_log, utc_now
+from core.errors import Unavailable
 from core.ports import FoundTarget
 from eventlog.spool import SpoolLog
 from ingest.discovery.follow import Change, Discovery
@@ -95,7 +96,7 @@ class Scraping:
     def _look(self, *, first: bool) -> None:
         change = self._discovery.look()
         self._claims.scrape([Target(found.url).name for found in change.now])
-        self._faults.report(_news(change, first))
+        self._report(_news(change, first))
         if not self._settings.discovery:
             return
         declared = {target.url for target in self._settings.targets}
@@ -105,6 +106,13 @@ class Scraping:
             self._found.drop(connection, [Target(target.url).name for target in change.went], change.at)
             if change.whole:
                 self._found.drop_missing(connection, [Target(target.url).name for target in change.now], change.at)
+
+    def _report(self, faults: list[Fault]) -> None:
+        """A log that is full costs the faults, not the process."""
+        try:
+            self._faults.report(faults)
+        except Unavailable:
+            log.warning("the log takes no faults now", extra={"lost": len(faults)})
 
     def _read(self, setting: PrometheusSetting) -> None:
         settings = prometheus_settings(setting)

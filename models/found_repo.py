@@ -26,10 +26,11 @@ def served_since(connection: Connection, targets: Collection[str], since: dateti
     return found
 
 
-def in_service(connection: Connection, source: str) -> set[str]:
-    """Targets with GPUs in service that ``source`` declared."""
+def in_service(connection: Connection, source: str | None = None) -> set[str]:
+    """Targets with GPUs in service: those that ``source`` declared, or all."""
     n = NodeServiceRow
-    return set(connection.scalars(select(n.target).where(n.source == source, n.in_service_to.is_(None)).distinct()))
+    query = select(n.target).where(n.in_service_to.is_(None)).distinct()
+    return set(connection.scalars(query if source is None else query.where(n.source == source)))
 
 
 def serves_other(connection: Connection, source: str, target: str, deployment: Deployment) -> bool:

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Engine, text
 
+from cli.doctor_sources import unpaid
 from cli.inventory import FoundInventory
+from cli.settings import load
 from core.ports import FoundTarget
 from models.database import transaction
 from models.partitions import ensure_months
@@ -104,3 +106,14 @@ def test_unknown_gpus_are_never_guessed(db: Engine) -> None:
     unknown = [replace(TARGET, gpu=""), replace(TARGET, count=0), replace(TARGET, node=""), replace(TARGET, unknown="a slice")]
     assert keep(db, FoundInventory("discovery"), *unknown, at=T0) == 0
     assert rows(db) == []
+
+
+def test_doctor_names_an_engine_that_is_read_and_not_paid_for(db: Engine, db_url: str) -> None:
+    now = datetime.now(UTC)
+    settings = load(db_url=db_url)
+    assert list(unpaid("prometheus main", settings, {TARGET.url, "http://gpu-exporter:9400/metrics"})) == []
+    sampled(db, "chat", now)
+    [finding] = unpaid("prometheus main", settings, {TARGET.url, "http://gpu-exporter:9400/metrics"})
+    assert (finding.verdict, TARGET.url in finding.found) == ("error", True)
+    keep(db, FoundInventory("prometheus main"), TARGET, at=now)
+    assert list(unpaid("prometheus main", settings, {TARGET.url})) == []
