@@ -115,11 +115,17 @@ _SOURCES: Mapping[str, tuple[str, str]] = {
 }
 
 
+_HARMLESS = frozenset({"unmapped_metrics", "target_vanished", "read_twice", "no_target_label", "bad_file_name"})
+"""Kinds that leave every known figure as it is."""
+
+
 def about(kind: str) -> About:
     """What a kind is; one that is not listed keeps its name."""
     if kind in ABOUT:
         return ABOUT[kind]
     title, what_to_do = _SOURCES.get(kind, (kind.replace("_", " ").capitalize(), _LOOK))
+    if kind in _HARMLESS:
+        return About(title, "minutes", "none", "none: no known figure rests on it", what_to_do)
     return About(title, "minutes", "time", _CAPACITY, what_to_do)
 
 

@@ -57,3 +57,8 @@ def test_every_kind_says_what_to_do_even_one_nobody_listed() -> None:
         assert about(kind).what_to_do
         assert about(kind).money
     assert about("something_new").title == "Something new"
+
+
+def test_what_leaves_every_figure_as_it_is_holds_no_money() -> None:
+    assert about("unmapped_metrics").sort == "none"
+    assert about("metric_vanished").sort == "time"
