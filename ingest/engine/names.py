@@ -63,7 +63,8 @@ class Family:
     """What a label tells (model, engine, gpu, mig, node, gpu_model) -> its names, first present wins."""
     replica: str
     copied_with: tuple[str, ...]
-    own_names: bool
+    shared: tuple[str, ...]
+    """Prefixes that others use too: under these only the names it knows are the family's."""
     whole: frozenset[str]
     """Values of the ``mig`` label that mean the whole GPU."""
     blanks: frozenset[float]
@@ -134,7 +135,7 @@ class NameTable:
     def _look_up(self, exposed: str) -> tuple[Family, str] | None:
         fitting = [(family, bare) for family in self.families if (bare := family.bare(exposed)) is not None]
         known = next(((family, bare) for family, bare in fitting if family.is_known(bare)), None)
-        return known or next(((family, bare) for family, bare in fitting if not family.own_names), None)
+        return known or next(((family, bare) for family, bare in fitting if not exposed.startswith(family.shared)), None)
 
 
 @cache
@@ -187,7 +188,7 @@ def _family(file: str, body: Mapping[str, Any], canonical: Mapping[Kind, Mapping
             labels={what: tuple(body.get(what, ())) for what in ("model", "engine", "gpu", "mig", "node", "gpu_model")},
             replica=body.get("replica", ""),
             copied_with=tuple(body.get("copied_with", ())),
-            own_names=bool(body.get("own_names", False)),
+            shared=tuple(body.get("shared", ())),
             whole=frozenset(body.get("whole", ())),
             blanks=frozenset(float(value) for value in body.get("blanks", ())),
             created=created,

@@ -123,6 +123,11 @@ def test_unknown_dcgm_names_are_listed() -> None:
     assert page.unmapped == ("DCGM_FI_DEV_BRAND_NEW",)
 
 
+def test_a_prefix_that_others_use_too_claims_known_names_only() -> None:
+    row = 'gpu_package_power{serial_number="S1"} 41\n'
+    assert parse(row + "gpu_operator_reconciliation_status 1\namd_gpu_brand_new 1\n").unmapped == ("amd_gpu_brand_new",)
+
+
 # --- into the log -------------------------------------------------------------------------------------------------
 
 
