@@ -32,12 +32,12 @@ ROWS = {
     "scrape": "bench.scrape_map",
 }
 """Each module's ``measure(*, quick)`` gives one row."""
-PAGE = Path(__file__).parent.parent / "docs/bench.md"
-HEAD = """# What it takes: the measured bars
+PAGE = Path(__file__).parent.parent / "docs/bench-measured.md"
+HEAD = """# The last whole run of `make bench`
 
-Written by `make bench` (`python -m bench --write`). Figures are of steady state after a warm-up; start-up is apart. A ratio says
-how many times better the peer did in the same run (below 1: worse). Verdicts: *goal* and *floor* are reached, *BELOW FLOOR* is
-not, *shown* has no bar. Sizes are the full ones unless the load says quick.
+Written by `python -m bench --write`; what the rows mean and what was tried is in [bench.md](bench.md). Figures are of steady
+state after a warm-up; start-up is apart. A ratio says how many times better the peer did in the same run (below 1: worse).
+Verdicts: *goal* and *floor* are reached, *BELOW FLOOR* is not, *shown* has no bar. Sizes are full unless the load says quick.
 """
 
 
