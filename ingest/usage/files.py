@@ -21,6 +21,8 @@ BATCH_ROWS = 10_000
 HEAD_BYTES = 16_384
 FIRST_REASONS = 20
 HOPELESS_ROWS = 100
+ANY_LOOKS = frozenset({"mapped"})
+"""Formats whose files may look like anything: their own mapping says what is in them."""
 Progress = Callable[[int, int, int], None]
 """Called after each batch with bytes read, bytes in the file (both as stored) and rows judged."""
 
@@ -113,7 +115,7 @@ def _head(path: Path) -> bytes:
 def _check_head(name: str, format: str, head: bytes) -> None:
     if not head:
         raise BadInput("the file is empty", where=name, hint="give a file with at least one record")
-    if ADAPTERS[format].looks_like(head):
+    if format in ANY_LOOKS or ADAPTERS[format].looks_like(head):
         return
     if b"\0" in head:
         raise BadInput("the file is binary, not text", where=f"{name}:1", hint="give NDJSON, a JSON array or CSV, plain or gzip")

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from usage_samples import parsed
+from usage_samples import MemoryLog, ingest_into, parsed
 
 from core.errors import BadInput
 from core.usage import Deployment, TenantPath
+from ingest.usage.files import ingest_file
 from ingest.usage.registry import ADAPTERS
 from ingest.usage.rows import BadRow, Prepared, SourceOptions
 
@@ -202,6 +203,22 @@ def test_a_wrong_mapping_is_told_what_is_wrong(tmp_path: Path, text: str, field:
     assert caught.value.field == field
     assert says in str(caught.value)
     assert caught.value.where.endswith("mine.yaml")
+
+
+def test_a_file_of_any_look_may_be_mapped(tmp_path: Path) -> None:
+    options, log = mapped(tmp_path, MAPPING.replace("INCLUSIVE", "true")), MemoryLog()
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(LOG | {"span_id": "x", "start_time_iso": "", "input_tokens": 3}))
+    report = ingest_file(path, "mapped", options, ingest_into(log), lambda *_: None)
+    assert (report.accepted, report.quarantined) == (1, 0)
+    with pytest.raises(BadInput, match=r"call\.beginn"):
+        ingest_file(
+            path,
+            "mapped",
+            mapped(tmp_path, MAPPING.replace("INCLUSIVE", "true").replace("call.begin", "call.beginn")),
+            ingest_into(log),
+            lambda *_: None,
+        )
 
 
 def test_mapped_wants_a_mapping(tmp_path: Path) -> None:
