@@ -257,7 +257,8 @@ def test_b28_overshoot_is_at_most_what_was_in_flight(sizes: list[int], width: in
     """Costs are known when a call ends: calls begun before the trip finish, and no other begins."""
     at = datetime(2026, 11, 30, 12, tzinfo=UTC)
     breaker = replace(Breaker(1, "tenant:acme", at, at), enforced=True)
-    spent, waiting, flying = 0, list(sizes), []
+    spent, waiting = 0, list(sizes)
+    flying: list[int] = []
     while flying or (waiting and breaker.phase != "open"):
         while waiting and len(flying) < width and breaker.phase != "open":
             flying.append(waiting.pop(0))
