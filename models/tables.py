@@ -16,6 +16,7 @@ from models.tables_decide import (
     PolicyVersionRow,
     StandingLimitRow,
 )
+from models.tables_fleet import FleetCheckRow
 from models.tables_gpu import GpuDayRow, GpuHourRow, GpuMinuteRow
 from models.tables_identity import IdentityAliasRow, IdentityRuleSetRow
 from models.tables_money import (
@@ -64,7 +65,7 @@ metadata = Base.metadata
 
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
-    "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow",
+    "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow", "FleetCheckRow",
     "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow", "HeartbeatRow",
     "IdentityAliasRow", "IdentityRuleSetRow",
     "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",
