@@ -25,7 +25,7 @@ from __future__ import annotations
 '''
 ORDER = (
     "settings", "entries", "policy", "prompt", "meters", "store", "counts", "guard", "wire", "fetch", "tenant_header",
-    "tokenizer", "truncate", "usage_sender", "identity", "asgi", "litellm_hook",
+    "tokenizer", "truncate", "usage_sender", "features", "identity", "asgi", "litellm_hook",
 )  # fmt: skip
 
 

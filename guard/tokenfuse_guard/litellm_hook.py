@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tokenfuse_guard.entries import Decision, Match, Refusal, RequestFacts
+from tokenfuse_guard.features import CallTexts, FeatureWorker
 from tokenfuse_guard.fetch import Fetcher
 from tokenfuse_guard.guard import Guard
 from tokenfuse_guard.identity import (
@@ -90,7 +91,8 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         folder = os.path.join(self._settings.state_dir, USAGE_FOLDER) if self._settings.state_dir else ""
         url = f"{self._settings.url}/v1/usage/litellm"
         self.sender = UsageSender(url, self._settings.token, folder, lambda lost: self.guard.counts.add("dropped", lost))
-        self._fetcher = Fetcher(self.guard, self.sender.stats)
+        self.features = FeatureWorker(self._settings.features_percent, self.sender.offer)
+        self._fetcher = Fetcher(self.guard, lambda: {**self.sender.stats(), **self.features.stats()})
         self._calls: OrderedDict[str, _Call] = OrderedDict()
         self._lock = threading.Lock()
         self._started = False
@@ -103,6 +105,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         self._fetcher.start()
         if self._settings.usage:
             self.sender.start()
+            self.features.start()
 
     async def async_pre_call_hook(
         self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
@@ -225,10 +228,12 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
             if call is not None and call.policy is not None:
                 found["tokenfuse_policy"] = call.policy
             self.start()
-            self.sender.offer(found)
+            offered = (payload.get("model_parameters") or {}).get("tools")
+            self.features.offer(found, CallTexts(payload.get("messages"), payload.get("response"), offered))
 
     def stop(self) -> None:
         """Send or keep what is left."""
+        self.features.stop()
         self.sender.stop()
         self._fetcher.stop()
 

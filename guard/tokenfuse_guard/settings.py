@@ -69,6 +69,7 @@ class GuardSettings(NamedTuple):
     report_every_s: float = 10.0
     break_glass_file: str = ""
     usage: bool = True
+    features_percent: int = 10
 
     def __repr__(self) -> str:
         """Without the token and the keys."""
@@ -111,6 +112,7 @@ def from_env(env: Mapping[str, str]) -> GuardSettings:
         report_every_s=float(_whole("REPORT_EVERY_S", take("REPORT_EVERY_S", "10"))),
         break_glass_file=take("BREAK_GLASS_FILE", ""),
         usage=_flag("USAGE", take("USAGE", "1")),
+        features_percent=_whole("FEATURES_PERCENT", take("FEATURES_PERCENT", "10")),
     )
     _check(settings)
     return settings
@@ -119,6 +121,8 @@ def from_env(env: Mapping[str, str]) -> GuardSettings:
 def _check(settings: GuardSettings) -> None:
     if settings.wait_s > MAX_WAIT_S:
         raise SettingsError(f"TOKENFUSE_GUARD_WAIT_S must be at most {MAX_WAIT_S}, the centre's own limit")
+    if settings.features_percent > 100:
+        raise SettingsError("TOKENFUSE_GUARD_FEATURES_PERCENT must be 0 to 100")
     if settings.url and not settings.url.startswith(("http://", "https://")):
         raise SettingsError("TOKENFUSE_GUARD_URL must start with http:// or https://")
     if settings.url and not (settings.token and settings.name and settings.keys):

@@ -16,6 +16,7 @@ from core.usage_codec import EARLIEST, LATEST, whole_number
 from ingest.usage.litellm_attempts import told_apart
 from ingest.usage.litellm_call import Call, is_read, record_of, request_id, tag
 from ingest.usage.litellm_fast import Own, Templates, is_plain, is_plain_or_absent
+from ingest.usage.litellm_features import CALLING, GUARD_FEATURES, call_features
 from ingest.usage.reading import Item, json_items
 from ingest.usage.rows import BadRow, ParsedRow, ReadRow, SourceOptions, bad_row, prepare
 
@@ -105,9 +106,9 @@ def _asked(payload: Any, templates: Templates) -> _Asked | None:
     """The payload's parts if it is of the ordinary kind: answered, with usage, ids and times in good order."""
     try:
         own = _own(payload)
-        if own is None:
-            return None
         finish = _finish_reason(payload.get("response"))
+        if own is None or finish in CALLING or GUARD_FEATURES in payload:
+            return None
         key = templates.key(payload, payload["metadata"], own.usage, finish)
         return _Asked(own, key, templates) if key else None
     except (AttributeError, TypeError, ValueError, KeyError, BadRecord):
@@ -190,7 +191,7 @@ def call_of(payload: Any) -> Call:
         ends_operation=_ends(payload),
         session_id=label(payload, "session_id", MAX_ID) or label(obj(metadata, "requester_metadata"), "session_id", MAX_ID),
         finish_reason=_finish_reason(payload.get("response")),
-        tools=_tools(parameters.get("tools")),
+        features=call_features(payload),
         key_alias=label(metadata, "user_api_key_alias"),
         metadata=labels_of(metadata),
         headers=obj(metadata, "requester_custom_headers"),
@@ -307,13 +308,3 @@ def _finish_reason(response: Any) -> str:
     first = choices[0] if isinstance(choices, list) and choices else None
     reason = first.get("finish_reason") if isinstance(first, dict) else None
     return reason if isinstance(reason, str) and len(reason) <= 40 and reason.isprintable() else ""
-
-
-def _tools(value: Any) -> tuple[str, ...]:
-    found = []
-    for tool in value[:64] if isinstance(value, list) else ():
-        function = tool.get("function") if isinstance(tool, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
-        if isinstance(name, str) and 0 < len(name) <= 64 and name.isprintable():
-            found.append(name)
-    return tuple(found)

@@ -31,6 +31,7 @@ from core.texts import without_texts
 from core.tokens import TokenCounts
 from core.usage import SERVICE_TIERS, Deployment, Status, TenantPath, UsageRecord, UsageSource
 from core.usage_objects import tokens_from_usage
+from ingest.usage.litellm_features import NOTHING, CallFeatures
 from ingest.usage.rows import SourceOptions
 
 SELF_HOSTED = frozenset(
@@ -89,7 +90,7 @@ class Call:
     fallbacks: int = 0
     ends_operation: bool | None = None
     finish_reason: str = ""
-    tools: tuple[str, ...] = ()
+    features: CallFeatures = NOTHING
     key_alias: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, Any] = field(default_factory=dict)
@@ -141,7 +142,9 @@ def record_of(call: Call, options: SourceOptions) -> UsageRecord:
         operation_id=short_id(call.call_id),
         ends_operation=call.ends_operation,
         session_id=call.session_id,
-        tools=call.tools,
+        tools=call.features.tools,
+        repeat_ratio=call.features.repeat_ratio,
+        prefix_sketch=call.features.prefix_sketch,
         provider=provider,
         vendor_cost=_vendor_cost(call, provider),
         raw=_raw(call),

@@ -29,7 +29,7 @@ REPEATING = (
     "call_type", "cache_hit", "stream", "custom_llm_provider", "model", "model_id", "model_group", "api_base", "end_user",
     "request_tags", "error_information", "tokenfuse_policy", "tokenfuse_ends_operation",
 )  # fmt: skip
-REPEATING_PARAMETERS = ("n", "stream", "stream_options", "tools")
+REPEATING_PARAMETERS = ("n", "stream", "stream_options")
 REPEATING_METADATA = (
     "original_model_group", "attempted_retries", "attempted_fallbacks", "user_api_key_hash", "user_api_key_alias",
     "user_api_key_org_alias", "user_api_key_org_id", "user_api_key_team_alias", "user_api_key_team_id",

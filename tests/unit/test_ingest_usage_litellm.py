@@ -178,12 +178,13 @@ def test_which_deployment_served(changes: dict[str, Any], deployment: str, provi
 
 
 def test_texts_are_dropped_and_labels_kept() -> None:
-    answer = {"choices": [{"finish_reason": "length", "message": {"content": "SECRET"}}]}
-    tools = {"tools": [{"type": "function", "function": {"name": "search", "description": "SECRET"}}]}
+    calls = [{"type": "function", "function": {"name": "search", "arguments": '{"q": "SECRET"}'}}]
+    answer = {"choices": [{"finish_reason": "tool_calls", "message": {"content": "SECRET", "tool_calls": calls}}]}
+    tools = {"tools": [{"type": "function", "function": {"name": n, "description": "SECRET"}} for n in ("search", "mail")]}
     item = payload(messages=[{"content": "SECRET"}], response=answer, model_parameters=tools, error_str="SECRET")
     found = record(item)
     assert "SECRET" not in json.dumps(found)
-    assert (found["finish_reason"], found["tools"]) == ("length", ["search"])
+    assert (found["finish_reason"], found["tools"]) == ("tool_calls", ["search"])
     (bad,) = parsed("litellm", json.dumps(payload(messages="SECRET", startTime="SECRET")).encode())
     assert isinstance(bad, BadRow)
     assert "messages" not in bad.body
