@@ -2,6 +2,7 @@
 
 from models.base import Base
 from models.tables_access import ApiTokenRow
+from models.tables_billing import BillDeliveryRow, ChargeDayRow
 from models.tables_counters import GatewayCounterRow, GatewayCounterSeriesRow
 from models.tables_decide import (
     AuditRow,
@@ -64,7 +65,8 @@ from models.tables_usage import (
 metadata = Base.metadata
 
 __all__ = [
-    "ApiTokenRow", "AppliedFileRow", "AuditRow", "BreakerEventRow", "BreakerRow", "BudgetRow", "CapIncreaseRow",
+    "ApiTokenRow", "AppliedFileRow", "AuditRow", "BillDeliveryRow", "BreakerEventRow", "BreakerRow", "BudgetRow",
+    "CapIncreaseRow", "ChargeDayRow",
     "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow", "FleetCheckRow",
     "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow", "HeartbeatRow",
     "IdentityAliasRow", "IdentityRuleSetRow",
