@@ -1317,6 +1317,106 @@ def _cut(text: str, surplus_bytes: int) -> str:
     return head.decode("utf-8", "ignore") + MARK + tail.decode("utf-8", "ignore")
 
 
+# ---- journal ----
+
+try:
+    import fcntl
+except ImportError:  # no file locks on this system: what is not sent is kept in memory, as without a folder
+    fcntl = None  # type: ignore[assignment]
+
+PART = ".usage.part"
+
+
+class Part:
+    """One file of a journal. ``waiting`` of its lines are not off our hands; closed and none waiting, it is removed."""
+
+    def __init__(self, folder: str) -> None:
+        name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+        self.path = os.path.join(folder, name + PART)
+        self.waiting = 0
+        self.closed = False
+        hidden = os.path.join(folder, f".new-{name}")
+        self.handle = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        fcntl.flock(self.handle, fcntl.LOCK_EX)
+        os.rename(hidden, self.path)
+
+
+class Journal:
+    """Parts in ``folder``; "" keeps nothing."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder if fcntl is not None else ""
+        self._part: Part | None = None
+        self._lock = threading.Lock()
+
+    def keep(self, line: bytes) -> Part | None:
+        """Write a payload's line; the part to be told by ``done``, None when nothing is kept. Raises OSError."""
+        if not self._folder:
+            return None
+        with self._lock:
+            if self._part is None:
+                os.makedirs(self._folder, mode=0o700, exist_ok=True)
+                self._part = Part(self._folder)
+            os.write(self._part.handle, line + b"\n")
+            self._part.waiting += 1
+            return self._part
+
+    def cut(self) -> None:
+        """Begin a new part with the next line."""
+        with self._lock:
+            part, self._part = self._part, None
+            if part is not None:
+                part.closed = True
+                _remove_when_done(part)
+
+    def done(self, part: Part | None) -> None:
+        """A line of this part is sent, kept elsewhere, or lost and counted."""
+        if part is not None:
+            with self._lock:
+                part.waiting -= 1
+                _remove_when_done(part)
+
+    def left_behind(self) -> tuple[list[Any], list[str], int]:
+        """Payloads of processes that are gone, their files (remove them once the payloads are safe), and how many lines are torn."""
+        payloads: list[Any] = []
+        paths: list[str] = []
+        torn = 0
+        for name in sorted(os.listdir(self._folder)) if self._folder and os.path.isdir(self._folder) else ():
+            if name.endswith(PART):
+                path = os.path.join(self._folder, name)
+                for line in _orphan_lines(path, paths):
+                    try:
+                        payloads.append(json.loads(line))
+                    except ValueError:
+                        torn += 1
+        return payloads, paths, torn
+
+
+def _remove_when_done(part: Part) -> None:
+    if part.closed and part.waiting <= 0 and part.handle >= 0:
+        try:
+            os.unlink(part.path)
+        except FileNotFoundError:
+            """Somebody cleared the folder."""
+        os.close(part.handle)
+        part.handle = -1
+
+
+def _orphan_lines(path: str, paths: list[str]) -> list[bytes]:
+    """The lines of a part whose process is gone, which is then in ``paths``; else none."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return []
+    with os.fdopen(handle, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return []
+        paths.append(path)
+        return file.read().splitlines()
+
+
 # ---- usage_sender ----
 
 BATCH = 200
@@ -1326,18 +1426,31 @@ MAX_QUEUE = 20_000
 MAX_SPILL_BYTES = 256 * 1024 * 1024
 HOPELESS = (400, 404, 405, 415, 422)
 SUFFIX = ".usage.json"
+ADOPT_EVERY_S = 10.0
+"""How often files of processes that are gone are looked for."""
+
+
+class Kept(dict):  # type: ignore[type-arg]
+    """A payload whose line is in the journal, until it is offered."""
+
+    line: bytes
+    part: Part | None
+    fields: int
 
 
 class UsageSender:
-    """Sends payloads to ``url``. ``folder`` "" keeps what cannot be sent in memory only. ``dropped(n)`` is told of every loss."""
+    """Sends payloads to ``url``. ``folder`` "" keeps what cannot be sent in memory only. ``dropped(n)`` is told of every loss;
+    ``before()`` runs in the sending thread ahead of each batch (what others still held may be offered there)."""
 
     def __init__(
         self, url: str, token: str, folder: str, dropped: Callable[[int], None], *, max_queue: int = MAX_QUEUE,
-        max_spill_bytes: int = MAX_SPILL_BYTES,
+        max_spill_bytes: int = MAX_SPILL_BYTES, before: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._url, self._token, self._folder, self._dropped = url, token, folder, dropped
-        self._max_queue, self._max_spill_bytes = max_queue, max_spill_bytes
-        self._queue: deque[dict[str, Any]] = deque()
+        self._max_queue, self._max_spill_bytes, self._before = max_queue, max_spill_bytes, before
+        self._journal = Journal(folder)
+        self._adopt_at_s = 0.0
+        self._queue: deque[Kept] = deque()
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -1353,12 +1466,26 @@ class UsageSender:
             self._thread = threading.Thread(target=self._run, name="tokenfuse-usage", daemon=True)
             self._thread.start()
 
+    def keep(self, payload: dict[str, Any]) -> Kept:
+        """A copy that is safe from now on: should this process be killed, the next one sends it. To be offered when ready."""
+        kept = Kept(payload)
+        kept.line, kept.fields = json.dumps(payload, default=str).encode(), len(payload)
+        try:
+            kept.part = self._journal.keep(kept.line)
+        except OSError as error:
+            kept.part, self.fault = None, f"usage not kept on disk: {error}"
+        return kept
+
     def offer(self, payload: dict[str, Any]) -> bool:
-        """Take a payload to send; False (and counted as dropped) when the queue is full. Never blocks."""
+        """Take a payload to send; False (and counted as dropped) when the queue is full. Never waits for the network."""
+        kept = payload if isinstance(payload, Kept) else self.keep(payload)
         if len(self._queue) >= self._max_queue:
+            self._journal.done(kept.part)
             self._dropped(1)
             return False
-        self._queue.append(payload)
+        if len(kept) != kept.fields:
+            kept.line = json.dumps(kept, default=str).encode()
+        self._queue.append(kept)
         if len(self._queue) >= BATCH:
             self._wake.set()
         return True
@@ -1379,8 +1506,10 @@ class UsageSender:
         while not self._stop.is_set():
             self._wake.wait(FLUSH_S)
             self._wake.clear()
+            self._before()
             self._drain()
             if not self._waiting():
+                self._adopt()
                 self._resend_one()
         self._drain()
 
@@ -1388,16 +1517,20 @@ class UsageSender:
         return time.monotonic() < self._try_at_s
 
     def _drain(self) -> None:
+        self._journal.cut()
         while self._queue:
             if self._waiting() and not self._folder and not self._stop.is_set():
                 return
             batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
-            if self._waiting() or not self._send(batch):
-                self._spill(batch)
+            lines = [kept.line for kept in batch]
+            if self._waiting() or not self._send(lines):
+                self._spill(lines, batch)
+            for kept in batch:
+                self._journal.done(kept.part)
 
-    def _send(self, batch: list[dict[str, Any]]) -> bool:
+    def _send(self, lines: list[bytes]) -> bool:
         """True when the batch is off our hands: taken, or refused for good (then it is counted as dropped)."""
-        raw = gzip.compress(json.dumps(batch, default=str).encode(), 1)
+        raw = gzip.compress(b"[" + b",".join(lines) + b"]", 1)
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         try:
             status = call("POST", self._url, self._token, body=raw, headers=headers, timeout_s=SEND_TIMEOUT_S).status
@@ -1405,20 +1538,20 @@ class UsageSender:
             return self._failed(f"usage not sent: {error}")
         if status < 300:
             self._failures, self.fault = 0, ""
-            self.sent += len(batch)
+            self.sent += len(lines)
             return True
-        if status == 413 and len(batch) > 1:
-            half = len(batch) // 2
-            return all([self._send_or_spill(batch[:half]), self._send_or_spill(batch[half:])])
+        if status == 413 and len(lines) > 1:
+            half = len(lines) // 2
+            return all([self._send_or_spill(lines[:half]), self._send_or_spill(lines[half:])])
         if status in HOPELESS or status == 413:
-            self.fault = f"{len(batch)} usage records refused: the centre answered {status}"
-            self._dropped(len(batch))
+            self.fault = f"{len(lines)} usage records refused: the centre answered {status}"
+            self._dropped(len(lines))
             return True
         return self._failed(f"usage not taken: the centre answered {status}")
 
-    def _send_or_spill(self, batch: list[dict[str, Any]]) -> bool:
-        if not self._send(batch):
-            self._spill(batch)
+    def _send_or_spill(self, lines: list[bytes]) -> bool:
+        if not self._send(lines):
+            self._spill(lines)
         return True
 
     def _failed(self, message: str) -> bool:
@@ -1427,23 +1560,45 @@ class UsageSender:
         self._try_at_s = time.monotonic() + backoff_s(self._failures)
         return False
 
-    def _spill(self, batch: list[dict[str, Any]]) -> None:
+    def _spill(self, lines: list[bytes], batch: list[Kept] | None = None) -> None:
         """To a file; without a folder back into the queue, as far as it has room."""
         if not self._folder:
-            if self._stop.is_set() or len(self._queue) + len(batch) > self._max_queue:
-                self._dropped(len(batch))
+            again = batch or [_unkept(line) for line in lines]
+            if self._stop.is_set() or len(self._queue) + len(again) > self._max_queue:
+                self._dropped(len(again))
             else:
-                self._queue.extendleft(reversed(batch))
+                self._queue.extendleft(reversed(again))
             return
-        raw = json.dumps(batch, default=str).encode()
+        if self._write(lines):
+            self.spilled += len(lines)
+        else:
+            self._dropped(len(lines))
+
+    def _write(self, lines: list[bytes]) -> bool:
+        """One waiting file of these lines; False, with the fault, when there is no room."""
+        raw = b"[" + b",".join(lines) + b"]"
         try:
             if self._spill_bytes() + len(raw) > self._max_spill_bytes:
                 raise OSError(f"more than {self._max_spill_bytes} bytes are waiting")
             write_atomic(os.path.join(self._folder, f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}{SUFFIX}"), raw)
-            self.spilled += len(batch)
         except OSError as error:
             self.fault = f"usage not kept on disk: {error}"
-            self._dropped(len(batch))
+            return False
+        return True
+
+    def _adopt(self) -> None:
+        """Take over what processes that are gone had not sent."""
+        if time.monotonic() < self._adopt_at_s:
+            return
+        self._adopt_at_s = time.monotonic() + ADOPT_EVERY_S
+        payloads, paths, torn = self._journal.left_behind()
+        if torn:
+            self.fault = f"{torn} lines of usage were torn when their process ended"
+            self._dropped(torn)
+        lines = [json.dumps(payload).encode() for payload in payloads]
+        if all([self._write(lines[at : at + BATCH]) for at in range(0, len(lines), BATCH)]):
+            for path in paths:
+                _remove(path)
 
     def _files(self) -> list[str]:
         """Waiting files, oldest first."""
@@ -1457,7 +1612,7 @@ class UsageSender:
     def _resend_one(self) -> None:
         for path in self._files()[:1]:
             batch = self._read(path)
-            if batch is None or self._send(batch):
+            if batch is None or self._send([json.dumps(payload).encode() for payload in batch]):
                 _remove(path)
                 self._wake.set()
 
@@ -1475,11 +1630,130 @@ class UsageSender:
         return found if isinstance(found, list) else None
 
 
+def _unkept(line: bytes) -> Kept:
+    kept = Kept()
+    kept.line, kept.part, kept.fields = line, None, 0
+    return kept
+
+
 def _remove(path: str) -> None:
     try:
         os.unlink(path)
     except FileNotFoundError:
         """Another worker has sent it."""
+
+
+# ---- operations ----
+
+ENDS = "tokenfuse_ends_operation"
+SETTLE_S = 2.0
+"""LiteLLM logs from a queue: after the caller has its failure, so long is waited for what is still to be logged."""
+HOLD_S = 60.0
+MAX_HELD = 10_000
+
+
+class _Operation:
+    def __init__(self, since_s: float) -> None:
+        self.since_s = since_s
+        self.given_up_s: float | None = None
+        self.failures: list[dict[str, Any]] = []
+
+
+class Operations:
+    """Calls of which an attempt failed, by LiteLLM's call id. Every method gives the payloads that need not wait any longer."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[str, _Operation] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def failed(self, call_id: str, payload: dict[str, Any], now_s: float) -> list[dict[str, Any]]:
+        """An attempt failed."""
+        if not call_id:
+            return [payload]
+        with self._lock:
+            self._of(call_id, now_s).failures.append(payload)
+            return self._settled(self._open.popitem(last=False)[1]) if len(self._open) > MAX_HELD else []
+
+    def answered(self, call_id: str) -> list[dict[str, Any]]:
+        """The call was answered: every failed attempt of it was followed by another."""
+        with self._lock:
+            operation = self._open.pop(call_id, None)
+        failures = operation.failures if operation else []
+        for payload in failures:
+            payload[ENDS] = False
+        return failures
+
+    def given_up(self, call_id: str, now_s: float) -> None:
+        """The caller was given the failure."""
+        if call_id:
+            with self._lock:
+                self._of(call_id, now_s).given_up_s = now_s
+
+    def due(self, now_s: float, everything: bool = False) -> list[dict[str, Any]]:
+        """What was waited for long enough: settled where the caller had the failure, else without a word of it."""
+        found: list[dict[str, Any]] = []
+        with self._lock:
+            for call_id, operation in list(self._open.items()):
+                settled = operation.given_up_s is not None and now_s - operation.given_up_s >= SETTLE_S
+                if everything or settled or now_s - operation.since_s >= HOLD_S:
+                    del self._open[call_id]
+                    found.extend(self._settled(operation))
+        return found
+
+    def _of(self, call_id: str, now_s: float) -> _Operation:
+        return self._open.setdefault(call_id, _Operation(now_s))
+
+    @staticmethod
+    def _settled(operation: _Operation) -> list[dict[str, Any]]:
+        failures = sorted(operation.failures, key=lambda payload: float(payload.get("endTime") or 0))
+        if operation.given_up_s is not None:
+            for payload in failures:
+                payload[ENDS] = payload is failures[-1]
+        return failures
+
+
+# ---- stream_usage ----
+
+MAX_STREAMS = 10_000
+"""Streams that LiteLLM never logged are forgotten, oldest first, beyond so many."""
+
+
+class StreamUsage:
+    """Chunks of running streams by LiteLLM's call id."""
+
+    def __init__(self) -> None:
+        self._chunks: OrderedDict[str, list[Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def watch(self, call_id: str, response: Any) -> None:
+        """A response was given to its caller; one that is no stream of chunks is not watched."""
+        chunks = getattr(response, "chunks", None)
+        if isinstance(chunks, list) and call_id:
+            with self._lock:
+                self._chunks[call_id] = chunks
+                if len(self._chunks) > MAX_STREAMS:
+                    self._chunks.popitem(last=False)
+
+    def seen(self, call_id: str, answer_id: str) -> dict[str, Any] | None:
+        """What the upstream said of its usage, {} when it said nothing; None when this answer's chunks were not watched."""
+        with self._lock:
+            chunks = self._chunks.pop(call_id, None)
+        if not chunks or (answer_id and all(getattr(chunk, "id", "") != answer_id for chunk in chunks)):
+            return None
+        found: dict[str, Any] = {}
+        for chunk in chunks:
+            usage = _plain(getattr(chunk, "usage", None))
+            found.update(usage if isinstance(usage, dict) else {})
+        return found
+
+
+def _plain(value: Any) -> Any:
+    """As JSON, without what is null: usage on several chunks is cumulative, so of each field the last that is given counts."""
+    if hasattr(value, "model_dump"):
+        value = value.model_dump()
+    if isinstance(value, Mapping):
+        return {name: plain for name, inner in value.items() if (plain := _plain(inner)) is not None} or None
+    return value
 
 
 # ---- features ----
@@ -1689,7 +1963,7 @@ class FeatureWorker:
         return {"features": {"computed": self.computed, "skipped": self.skipped}}
 
     def _taken(self) -> list[dict[str, Any]]:
-        found = []
+        found: list[dict[str, Any]] = []
         while True:
             try:
                 item = self._queue.get_nowait()
@@ -2131,7 +2405,11 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         self.guard = guard or Guard(self._settings)
         folder = os.path.join(self._settings.state_dir, USAGE_FOLDER) if self._settings.state_dir else ""
         url = f"{self._settings.url}/v1/usage/litellm"
-        self.sender = UsageSender(url, self._settings.token, folder, lambda lost: self.guard.counts.add("dropped", lost))
+        self.sender = UsageSender(
+            url, self._settings.token, folder, lambda lost: self.guard.counts.add("dropped", lost), before=self._settle
+        )
+        self._operations = Operations()
+        self._streams = StreamUsage()
         self.features = FeatureWorker(self._settings.features_percent, self.sender.offer)
         self._fetcher = Fetcher(self.guard, lambda: {**self.sender.stats(), **self.features.stats()})
         self._calls: OrderedDict[str, _Call] = OrderedDict()
@@ -2242,9 +2520,16 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         signed = sign_tenant(tenant, tier, keys[0][1], self.guard.now_s())
         return {**kwargs, "extra_headers": {**(kwargs.get("extra_headers") or {}), HEADER: signed}}
 
-    async def async_post_call_response_headers_hook(self, data: dict[str, Any], *_: Any, **__: Any) -> dict[str, str] | None:
-        """Tell the client what was done to its request."""
-        call = self._calls.get(str(data.get("litellm_call_id") or ""))
+    async def async_post_call_response_headers_hook(
+        self, data: dict[str, Any], user_api_key_dict: Any = None, response: Any = None, **_: Any
+    ) -> dict[str, str] | None:
+        """Tell the client what was done to its request; note what it is given, a stream to look through or a failure."""
+        call_id = str(data.get("litellm_call_id") or "")
+        if response is None:
+            self._operations.given_up(call_id, self.guard.now_s())
+        else:
+            self._streams.watch(call_id, response)
+        call = self._calls.get(call_id)
         return {"x-tokenfuse-policy": call.note} if call is not None and call.note else None
 
     async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
@@ -2269,12 +2554,39 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
             if call is not None and call.policy is not None:
                 found["tokenfuse_policy"] = call.policy
             self.start()
+            self._hand_over(self.sender.keep(self._explained(found, kwargs)), payload)
+
+    def _explained(self, found: dict[str, Any], kwargs: Any) -> dict[str, Any]:
+        """With what LiteLLM's payload leaves out: the model the caller named, and a stream's usage as the upstream sent it."""
+        asked = ((kwargs.get("litellm_params") or {}).get("proxy_server_request") or {}).get("body") or {}
+        if isinstance(asked.get("model"), str):
+            found["tokenfuse_requested_model"] = asked["model"]
+        seen = self._streams.seen(str(found.get("litellm_call_id") or ""), str(found.get("id") or ""))
+        if seen is not None and found.get("status") == "success":
+            found["tokenfuse_upstream_usage"] = seen
+        return found
+
+    def _hand_over(self, kept: Kept, payload: dict[str, Any]) -> None:
+        """Failures wait until it is known whether another attempt followed."""
+        call_id = str(payload.get("litellm_call_id") or "")
+        if payload.get("status") == "failure":
+            ready = self._operations.failed(call_id, kept, self.guard.now_s())
+        else:
+            ready = self._operations.answered(call_id)
             offered = (payload.get("model_parameters") or {}).get("tools")
-            self.features.offer(found, CallTexts(payload.get("messages"), payload.get("response"), offered))
+            self.features.offer(kept, CallTexts(payload.get("messages"), payload.get("response"), offered))
+        for failure in ready:
+            self.sender.offer(failure)
+
+    def _settle(self) -> None:
+        for failure in self._operations.due(self.guard.now_s()):
+            self.sender.offer(failure)
 
     def stop(self) -> None:
         """Send or keep what is left."""
         self.features.stop()
+        for failure in self._operations.due(self.guard.now_s(), everything=True):
+            self.sender.offer(failure)
         self.sender.stop()
         self._fetcher.stop()
 

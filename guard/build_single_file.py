@@ -25,7 +25,8 @@ from __future__ import annotations
 '''
 ORDER = (
     "settings", "entries", "policy", "prompt", "meters", "store", "counts", "guard", "wire", "fetch", "tenant_header",
-    "tokenizer", "truncate", "usage_sender", "features", "identity", "asgi", "litellm_hook",
+    "tokenizer", "truncate", "journal", "usage_sender", "operations", "stream_usage", "features", "identity", "asgi",
+    "litellm_hook",
 )  # fmt: skip
 
 

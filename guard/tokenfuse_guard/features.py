@@ -222,7 +222,7 @@ class FeatureWorker:
         return {"features": {"computed": self.computed, "skipped": self.skipped}}
 
     def _taken(self) -> list[dict[str, Any]]:
-        found = []
+        found: list[dict[str, Any]] = []
         while True:
             try:
                 item = self._queue.get_nowait()

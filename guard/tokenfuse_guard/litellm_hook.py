@@ -27,13 +27,15 @@ from tokenfuse_guard.identity import (
     tags_of,
 )
 from tokenfuse_guard.meters import NO_HOLD, Hold
+from tokenfuse_guard.operations import Operations
 from tokenfuse_guard.prompt import bound, output_field
 from tokenfuse_guard.settings import GuardSettings, from_env
 from tokenfuse_guard.store import USAGE_FOLDER
+from tokenfuse_guard.stream_usage import StreamUsage
 from tokenfuse_guard.tenant_header import HEADER, sign_tenant
 from tokenfuse_guard.tokenizer import tokenize_request
 from tokenfuse_guard.truncate import truncate
-from tokenfuse_guard.usage_sender import UsageSender
+from tokenfuse_guard.usage_sender import Kept, UsageSender
 
 try:
     from litellm.integrations.custom_logger import CustomLogger
@@ -90,7 +92,11 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         self.guard = guard or Guard(self._settings)
         folder = os.path.join(self._settings.state_dir, USAGE_FOLDER) if self._settings.state_dir else ""
         url = f"{self._settings.url}/v1/usage/litellm"
-        self.sender = UsageSender(url, self._settings.token, folder, lambda lost: self.guard.counts.add("dropped", lost))
+        self.sender = UsageSender(
+            url, self._settings.token, folder, lambda lost: self.guard.counts.add("dropped", lost), before=self._settle
+        )
+        self._operations = Operations()
+        self._streams = StreamUsage()
         self.features = FeatureWorker(self._settings.features_percent, self.sender.offer)
         self._fetcher = Fetcher(self.guard, lambda: {**self.sender.stats(), **self.features.stats()})
         self._calls: OrderedDict[str, _Call] = OrderedDict()
@@ -201,9 +207,16 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         signed = sign_tenant(tenant, tier, keys[0][1], self.guard.now_s())
         return {**kwargs, "extra_headers": {**(kwargs.get("extra_headers") or {}), HEADER: signed}}
 
-    async def async_post_call_response_headers_hook(self, data: dict[str, Any], *_: Any, **__: Any) -> dict[str, str] | None:
-        """Tell the client what was done to its request."""
-        call = self._calls.get(str(data.get("litellm_call_id") or ""))
+    async def async_post_call_response_headers_hook(
+        self, data: dict[str, Any], user_api_key_dict: Any = None, response: Any = None, **_: Any
+    ) -> dict[str, str] | None:
+        """Tell the client what was done to its request; note what it is given, a stream to look through or a failure."""
+        call_id = str(data.get("litellm_call_id") or "")
+        if response is None:
+            self._operations.given_up(call_id, self.guard.now_s())
+        else:
+            self._streams.watch(call_id, response)
+        call = self._calls.get(call_id)
         return {"x-tokenfuse-policy": call.note} if call is not None and call.note else None
 
     async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
@@ -228,12 +241,39 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
             if call is not None and call.policy is not None:
                 found["tokenfuse_policy"] = call.policy
             self.start()
+            self._hand_over(self.sender.keep(self._explained(found, kwargs)), payload)
+
+    def _explained(self, found: dict[str, Any], kwargs: Any) -> dict[str, Any]:
+        """With what LiteLLM's payload leaves out: the model the caller named, and a stream's usage as the upstream sent it."""
+        asked = ((kwargs.get("litellm_params") or {}).get("proxy_server_request") or {}).get("body") or {}
+        if isinstance(asked.get("model"), str):
+            found["tokenfuse_requested_model"] = asked["model"]
+        seen = self._streams.seen(str(found.get("litellm_call_id") or ""), str(found.get("id") or ""))
+        if seen is not None and found.get("status") == "success":
+            found["tokenfuse_upstream_usage"] = seen
+        return found
+
+    def _hand_over(self, kept: Kept, payload: dict[str, Any]) -> None:
+        """Failures wait until it is known whether another attempt followed."""
+        call_id = str(payload.get("litellm_call_id") or "")
+        if payload.get("status") == "failure":
+            ready = self._operations.failed(call_id, kept, self.guard.now_s())
+        else:
+            ready = self._operations.answered(call_id)
             offered = (payload.get("model_parameters") or {}).get("tools")
-            self.features.offer(found, CallTexts(payload.get("messages"), payload.get("response"), offered))
+            self.features.offer(kept, CallTexts(payload.get("messages"), payload.get("response"), offered))
+        for failure in ready:
+            self.sender.offer(failure)
+
+    def _settle(self) -> None:
+        for failure in self._operations.due(self.guard.now_s()):
+            self.sender.offer(failure)
 
     def stop(self) -> None:
         """Send or keep what is left."""
         self.features.stop()
+        for failure in self._operations.due(self.guard.now_s(), everything=True):
+            self.sender.offer(failure)
         self.sender.stop()
         self._fetcher.stop()
 

@@ -1,7 +1,7 @@
 """Usage on its way to the centre: a bounded queue, one thread, batches, retries, files for what could not be sent.
 
-Nothing here runs on the request path but ``offer``, which appends to the queue or counts a drop. A batch may arrive twice (an
-answer lost, two workers resending one file): the centre counts a request id once.
+Called from LiteLLM's logging, after the answer, are ``keep`` and ``offer``: a line into the journal, a place in the queue or a
+counted drop. A batch may arrive twice (an answer lost, two workers resending one file): the centre counts a request id once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections import deque
 from typing import Any, Callable
 
 from tokenfuse_guard.fetch import backoff_s
+from tokenfuse_guard.journal import Journal, Part
 from tokenfuse_guard.store import write_atomic
 from tokenfuse_guard.wire import call
 
@@ -27,18 +28,31 @@ MAX_QUEUE = 20_000
 MAX_SPILL_BYTES = 256 * 1024 * 1024
 HOPELESS = (400, 404, 405, 415, 422)
 SUFFIX = ".usage.json"
+ADOPT_EVERY_S = 10.0
+"""How often files of processes that are gone are looked for."""
+
+
+class Kept(dict):  # type: ignore[type-arg]
+    """A payload whose line is in the journal, until it is offered."""
+
+    line: bytes
+    part: Part | None
+    fields: int
 
 
 class UsageSender:
-    """Sends payloads to ``url``. ``folder`` "" keeps what cannot be sent in memory only. ``dropped(n)`` is told of every loss."""
+    """Sends payloads to ``url``. ``folder`` "" keeps what cannot be sent in memory only. ``dropped(n)`` is told of every loss;
+    ``before()`` runs in the sending thread ahead of each batch (what others still held may be offered there)."""
 
     def __init__(
         self, url: str, token: str, folder: str, dropped: Callable[[int], None], *, max_queue: int = MAX_QUEUE,
-        max_spill_bytes: int = MAX_SPILL_BYTES,
+        max_spill_bytes: int = MAX_SPILL_BYTES, before: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._url, self._token, self._folder, self._dropped = url, token, folder, dropped
-        self._max_queue, self._max_spill_bytes = max_queue, max_spill_bytes
-        self._queue: deque[dict[str, Any]] = deque()
+        self._max_queue, self._max_spill_bytes, self._before = max_queue, max_spill_bytes, before
+        self._journal = Journal(folder)
+        self._adopt_at_s = 0.0
+        self._queue: deque[Kept] = deque()
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -54,12 +68,26 @@ class UsageSender:
             self._thread = threading.Thread(target=self._run, name="tokenfuse-usage", daemon=True)
             self._thread.start()
 
+    def keep(self, payload: dict[str, Any]) -> Kept:
+        """A copy that is safe from now on: should this process be killed, the next one sends it. To be offered when ready."""
+        kept = Kept(payload)
+        kept.line, kept.fields = json.dumps(payload, default=str).encode(), len(payload)
+        try:
+            kept.part = self._journal.keep(kept.line)
+        except OSError as error:
+            kept.part, self.fault = None, f"usage not kept on disk: {error}"
+        return kept
+
     def offer(self, payload: dict[str, Any]) -> bool:
-        """Take a payload to send; False (and counted as dropped) when the queue is full. Never blocks."""
+        """Take a payload to send; False (and counted as dropped) when the queue is full. Never waits for the network."""
+        kept = payload if isinstance(payload, Kept) else self.keep(payload)
         if len(self._queue) >= self._max_queue:
+            self._journal.done(kept.part)
             self._dropped(1)
             return False
-        self._queue.append(payload)
+        if len(kept) != kept.fields:
+            kept.line = json.dumps(kept, default=str).encode()
+        self._queue.append(kept)
         if len(self._queue) >= BATCH:
             self._wake.set()
         return True
@@ -80,8 +108,10 @@ class UsageSender:
         while not self._stop.is_set():
             self._wake.wait(FLUSH_S)
             self._wake.clear()
+            self._before()
             self._drain()
             if not self._waiting():
+                self._adopt()
                 self._resend_one()
         self._drain()
 
@@ -89,16 +119,20 @@ class UsageSender:
         return time.monotonic() < self._try_at_s
 
     def _drain(self) -> None:
+        self._journal.cut()
         while self._queue:
             if self._waiting() and not self._folder and not self._stop.is_set():
                 return
             batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
-            if self._waiting() or not self._send(batch):
-                self._spill(batch)
+            lines = [kept.line for kept in batch]
+            if self._waiting() or not self._send(lines):
+                self._spill(lines, batch)
+            for kept in batch:
+                self._journal.done(kept.part)
 
-    def _send(self, batch: list[dict[str, Any]]) -> bool:
+    def _send(self, lines: list[bytes]) -> bool:
         """True when the batch is off our hands: taken, or refused for good (then it is counted as dropped)."""
-        raw = gzip.compress(json.dumps(batch, default=str).encode(), 1)
+        raw = gzip.compress(b"[" + b",".join(lines) + b"]", 1)
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         try:
             status = call("POST", self._url, self._token, body=raw, headers=headers, timeout_s=SEND_TIMEOUT_S).status
@@ -106,20 +140,20 @@ class UsageSender:
             return self._failed(f"usage not sent: {error}")
         if status < 300:
             self._failures, self.fault = 0, ""
-            self.sent += len(batch)
+            self.sent += len(lines)
             return True
-        if status == 413 and len(batch) > 1:
-            half = len(batch) // 2
-            return all([self._send_or_spill(batch[:half]), self._send_or_spill(batch[half:])])
+        if status == 413 and len(lines) > 1:
+            half = len(lines) // 2
+            return all([self._send_or_spill(lines[:half]), self._send_or_spill(lines[half:])])
         if status in HOPELESS or status == 413:
-            self.fault = f"{len(batch)} usage records refused: the centre answered {status}"
-            self._dropped(len(batch))
+            self.fault = f"{len(lines)} usage records refused: the centre answered {status}"
+            self._dropped(len(lines))
             return True
         return self._failed(f"usage not taken: the centre answered {status}")
 
-    def _send_or_spill(self, batch: list[dict[str, Any]]) -> bool:
-        if not self._send(batch):
-            self._spill(batch)
+    def _send_or_spill(self, lines: list[bytes]) -> bool:
+        if not self._send(lines):
+            self._spill(lines)
         return True
 
     def _failed(self, message: str) -> bool:
@@ -128,23 +162,45 @@ class UsageSender:
         self._try_at_s = time.monotonic() + backoff_s(self._failures)
         return False
 
-    def _spill(self, batch: list[dict[str, Any]]) -> None:
+    def _spill(self, lines: list[bytes], batch: list[Kept] | None = None) -> None:
         """To a file; without a folder back into the queue, as far as it has room."""
         if not self._folder:
-            if self._stop.is_set() or len(self._queue) + len(batch) > self._max_queue:
-                self._dropped(len(batch))
+            again = batch or [_unkept(line) for line in lines]
+            if self._stop.is_set() or len(self._queue) + len(again) > self._max_queue:
+                self._dropped(len(again))
             else:
-                self._queue.extendleft(reversed(batch))
+                self._queue.extendleft(reversed(again))
             return
-        raw = json.dumps(batch, default=str).encode()
+        if self._write(lines):
+            self.spilled += len(lines)
+        else:
+            self._dropped(len(lines))
+
+    def _write(self, lines: list[bytes]) -> bool:
+        """One waiting file of these lines; False, with the fault, when there is no room."""
+        raw = b"[" + b",".join(lines) + b"]"
         try:
             if self._spill_bytes() + len(raw) > self._max_spill_bytes:
                 raise OSError(f"more than {self._max_spill_bytes} bytes are waiting")
             write_atomic(os.path.join(self._folder, f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}{SUFFIX}"), raw)
-            self.spilled += len(batch)
         except OSError as error:
             self.fault = f"usage not kept on disk: {error}"
-            self._dropped(len(batch))
+            return False
+        return True
+
+    def _adopt(self) -> None:
+        """Take over what processes that are gone had not sent."""
+        if time.monotonic() < self._adopt_at_s:
+            return
+        self._adopt_at_s = time.monotonic() + ADOPT_EVERY_S
+        payloads, paths, torn = self._journal.left_behind()
+        if torn:
+            self.fault = f"{torn} lines of usage were torn when their process ended"
+            self._dropped(torn)
+        lines = [json.dumps(payload).encode() for payload in payloads]
+        if all([self._write(lines[at : at + BATCH]) for at in range(0, len(lines), BATCH)]):
+            for path in paths:
+                _remove(path)
 
     def _files(self) -> list[str]:
         """Waiting files, oldest first."""
@@ -158,7 +214,7 @@ class UsageSender:
     def _resend_one(self) -> None:
         for path in self._files()[:1]:
             batch = self._read(path)
-            if batch is None or self._send(batch):
+            if batch is None or self._send([json.dumps(payload).encode() for payload in batch]):
                 _remove(path)
                 self._wake.set()
 
@@ -174,6 +230,12 @@ class UsageSender:
             self._dropped(1)
             return None
         return found if isinstance(found, list) else None
+
+
+def _unkept(line: bytes) -> Kept:
+    kept = Kept()
+    kept.line, kept.part, kept.fields = line, None, 0
+    return kept
 
 
 def _remove(path: str) -> None:
