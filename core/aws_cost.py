@@ -75,7 +75,13 @@ RECIPES: Mapping[str, Recipe] = {
     "BundledDiscount": _own("discount", "Credit"),
     "Discount": _own("discount", "Credit"),
     "split": Recipe(
-        "split", effective=(), list=(), contracted=(), memo=((1, "split_cost"), (1, "split_unused")), counts_usage=False
+        "split",
+        billed=(),
+        effective=(),
+        list=(),
+        contracted=(),
+        memo=((1, "split_cost"), (1, "split_unused")),
+        counts_usage=False,
     ),
     "other": Recipe("unknown", list=None, contracted=None),
 }

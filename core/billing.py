@@ -98,6 +98,11 @@ def is_gpu_instance(provider: str, instance_type: str) -> bool:
     return any(re.search(pattern, name) is not None for pattern in patterns)
 
 
+def known_list(kind: str, list_cost: Decimal | None, effective: Decimal) -> Decimal | None:
+    """A list cost of 0 on something used at a cost means that the issuer does not know it, in practice."""
+    return None if kind in ("usage", "purchase") and list_cost == 0 and effective != 0 else list_cost
+
+
 @dataclass(frozen=True, slots=True)
 class Charge:
     """One billing line, or part of one. Empty text: the line does not say. A cost of None is unknown, never zero."""

@@ -1,0 +1,14 @@
+"""The formats ``ingest bill`` knows, by name."""
+
+from __future__ import annotations
+
+from ingest.billing.adapter import BillAdapter
+from ingest.billing.aws_cur import AwsCur
+from ingest.billing.focus import Focus
+
+ADAPTERS: dict[str, BillAdapter] = {
+    "focus": Focus(),
+    "aws-focus": Focus("aws"),
+    "aws-cur": AwsCur(),
+}
+"""``aws-cur`` reads the legacy report and CUR 2.0: their columns are spelled differently and mean the same."""
