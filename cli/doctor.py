@@ -6,10 +6,7 @@ import json
 import os
 import shutil
 import socket
-import ssl
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,15 +17,11 @@ import psutil
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from cli.settings import Settings, TargetSetting, settings_file
+from cli.settings import Settings, settings_file
 from cli.supervisor import read_pid
-from cli.wiring import database_url, utc_now
-from core.errors import BadInput, TokenfuseError
-from core.ports import Page
+from cli.wiring import database_url
+from core.errors import TokenfuseError
 from eventlog.manifest import current_epoch, segments
-from ingest.engine.families import MAX_PAGE_BYTES
-from ingest.engine.page_table import page_table
-from ingest.engine.parse import Origin
 from models.database import alembic_config, open_engine, unreachable
 from models.outbox_repo import list_heartbeats
 from models.quality_repo import stream_lags
@@ -75,13 +68,6 @@ def examine(settings: Settings) -> Iterator[Finding]:
             yield Finding(name, "error", error.message, error.hint or "see the message")
         except OSError as error:
             yield Finding(name, "error", str(error), "see that the folder is there and may be written")
-
-
-def fleet(settings: Settings) -> Iterator[Finding]:
-    """Ask every target for its page: does it answer, with engine metrics?"""
-    yield from _targets(settings)
-    for target in settings.targets:
-        yield _ask(target)
 
 
 def _settings() -> Iterator[Finding]:
@@ -267,26 +253,3 @@ def _standing_check(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "standing check", "ok", f"{days} days' rollups are the archive's sums (newest comparison {newest:%Y-%m-%d %H:%M}Z)"
         )
-
-
-def _ask(target: TargetSetting) -> Finding:
-    name = f"target {target.url}"
-    try:
-        with urllib.request.urlopen(target.url, timeout=5, context=ssl.create_default_context()) as answer:
-            body, content_type = answer.read(MAX_PAGE_BYTES + 1), answer.headers.get("content-type", "")
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        return Finding(name, "error", f"does not answer: {error}", "is the engine up, and the URL right (it ends in /metrics)?")
-    try:
-        page = page_table(
-            Page(target.url, utc_now(), body, content_type), Origin(model_id=target.model_id or None, kind=target.kind)
-        )
-    except BadInput as error:
-        return Finding(name, "error", str(error), "is this a metrics address (it ends in /metrics)?")
-    if page.faults:
-        first = page.faults[0]
-        hint = str(first.detail.get("hint", "`tokenfuse show metrics --page FILE` shows what is read of a saved page"))
-        return Finding(name, "error", f"{first.kind}: {dict(first.detail)}", hint)
-    subjects = sorted({value.subject for value in page.values})
-    return Finding(
-        name, "ok", f"answers with {len(page.values)} numbers of {len(subjects)} {target.kind}s: {', '.join(subjects)}"
-    )

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
+from cli.fleet_plan import keep_checking
 from cli.inventory import FoundInventory
 from cli.settings import Settings
 from cli.settings_sources import PrometheusSetting
@@ -50,6 +51,7 @@ class Scraping:
         ]
         if self._settings.discovery:
             parts.append(("discovery", self._keep_looking))
+        parts.append(("fleet-checks", lambda: keep_checking(self._settings, self._engine, self._stop)))
         threads = [threading.Thread(target=self._guarded, args=part, name=part[0]) for part in parts]
         for thread in threads:
             thread.start()

@@ -56,8 +56,12 @@ class KubernetesTargets:
         self._seen: dict[str, str] = {}
         self._nodes: dict[str, Mapping[str, str]] = {}
 
+    def pods(self) -> list[Mapping[str, Any]]:
+        """The pods of the selector as the API server tells them, running or not."""
+        return [pod for path in self._paths() for pod in self._list(path)]
+
     def targets(self) -> Sequence[FoundTarget]:
-        pods = [pod for path in self._paths() for pod in self._list(path)]
+        pods = self.pods()
         names = {name for pod in pods if (name := pod.get("spec", {}).get("nodeName"))}
         self._nodes = {name: self._nodes.get(name) or self._node_labels(name) for name in sorted(names)}
         return [target for pod in pods if (target := self._target(pod)) is not None]

@@ -1,0 +1,137 @@
+"""Rules for one LiteLLM proxy: does it refuse when told to, report every call, and make streams say what they used?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from core.fleet_facts import Callback, GatewayFacts, GatewayModel, Judgement, StreamUsage, unknown
+
+HOOKS = ("tokenfuse_guard", "guardhandler")
+POSTS_HERE = "/v1/usage/litellm"
+
+
+def host_port(url: str) -> str:
+    """``HOST:PORT`` of an address, empty where it is none."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return ""
+    return f"{parts.hostname}:{port}" if parts.hostname else ""
+
+
+def answers(facts: GatewayFacts) -> Judgement:
+    if facts.down:
+        return Judgement("fail", facts.down, where=facts.url, value=facts.url)
+    told = facts.seen.get("version")
+    return Judgement("pass", "it is ready", f"LiteLLM {told.value}" if told else "", told.where if told else facts.url)
+
+
+def _hook(facts: GatewayFacts) -> Callback | None:
+    return next((one for one in facts.callbacks or () if any(word in one.name.lower() for word in HOOKS)), None)
+
+
+def hook(facts: GatewayFacts) -> Judgement:
+    found = _hook(facts)
+    if found is not None:
+        return Judgement("pass", "the guard's hook is there", found.name, found.where)
+    if facts.callbacks is None:
+        return unknown(facts, "its callbacks")
+    names = ", ".join(one.name for one in facts.callbacks) or "none"
+    where = facts.callbacks[0].where if facts.callbacks else facts.url
+    return Judgement("fail", "the guard's hook is not among them: no budget can refuse anything", f"callbacks: {names}", where)
+
+
+def usage_reported(facts: GatewayFacts) -> Judgement:
+    found = _hook(facts)
+    if found is not None:
+        return Judgement("pass", "the guard's hook posts usage", found.name, found.where)
+    posts = [one for one in facts.callbacks or () if one.name == "generic_api"]
+    if posts:
+        return _generic(posts)
+    database, logged = facts.seen.get("database"), facts.switch("spend_log")
+    if database is not None and database.value == "connected" and logged:
+        return Judgement("pass", "the spend log is written; `tokenfuse backfill` reads it", database.value, database.where)
+    if database is not None and database.value == "connected" and logged is None:
+        reason = (
+            "a database is connected, so the spend log is written unless disable_spend_logs is set, which LiteLLM does not tell"
+        )
+        return Judgement("unknown", reason, database.value, database.where)
+    if facts.callbacks is None or (database is None and logged is not False):
+        return unknown(facts, "its callbacks or its database")
+    found_in = database or facts.seen["spend_log"]
+    reason = "neither the guard's hook nor generic_api nor a database: no call is reported"
+    return Judgement("fail", reason, "spend log off" if logged is False else found_in.value, found_in.where)
+
+
+def _generic(posts: list[Callback]) -> Judgement:
+    where = posts[0].where
+    told = {"success", "failure"} if any(one.on == "success_and_failure" for one in posts) else {one.on for one in posts}
+    endpoint = next((one.endpoint for one in posts if one.endpoint), "")
+    if endpoint and not urlsplit(endpoint).path.endswith(POSTS_HERE):
+        return Judgement("fail", f"generic_api does not post to {POSTS_HERE}", endpoint, where)
+    if not {"success", "failure"} <= told:
+        return Judgement("fail", f"generic_api is told of {' and '.join(sorted(told))} only", "generic_api", where)
+    if not endpoint:
+        return Judgement("unknown", "generic_api is there; LiteLLM does not tell where it posts to", "generic_api", where)
+    return Judgement("pass", "generic_api posts every call", endpoint, where)
+
+
+def usage_asked(target: str, served: frozenset[str], gateways: Sequence[GatewayFacts]) -> StreamUsage:
+    """Whether every gateway in front of the engine asks each of its streams for usage."""
+    told: set[StreamUsage] = set()
+    for one in gateways:
+        always = one.switch("always_include_stream_usage")
+        if one.models is None:
+            told.add("always" if always else "unknown")
+            continue
+        routed = [m for m in one.models if m.self_hosted and _serves(m, frozenset({host_port(target)}), served)]
+        told |= {"always" if always or m.asks_usage else "unknown" if always is None else "not always" for m in routed}
+    order: tuple[StreamUsage, ...] = ("not always", "unknown", "always")
+    return next((state for state in order if state in told), "no gateway")
+
+
+def _own(facts: GatewayFacts) -> list[GatewayModel]:
+    return [model for model in facts.models or () if model.self_hosted]
+
+
+def always_stream_usage(facts: GatewayFacts) -> Judgement:
+    """Its own setting, or the parameters of every deployment that runs on our engines."""
+    told = facts.seen.get("always_include_stream_usage")
+    if told is not None and told.value == "true":
+        return Judgement("pass", "every stream is asked for its usage", "true", told.where)
+    own = _own(facts)
+    silent = sorted(model.name for model in own if not model.asks_usage)
+    if own and not silent:
+        return Judgement("pass", "each deployment asks for usage (stream_options)", f"{len(own)} deployments", own[0].where)
+    if told is None:
+        return unknown(facts, "always_include_stream_usage")
+    if facts.models is None:
+        return Judgement("unknown", "off; whether each deployment asks for usage could not be read", told.value, told.where)
+    named = f": {', '.join(silent)}" if silent else ""
+    return Judgement("fail", f"streams of clients that do not ask are booked by a guess{named}", told.value, told.where)
+
+
+def engines_read(facts: GatewayFacts) -> Judgement:
+    """Whether the engines behind the gateway are the ones whose counters are read."""
+    if facts.models is None:
+        return unknown(facts, "its deployments")
+    own = _own(facts)
+    where = own[0].where if own else facts.url
+    strange = sorted({f"{m.name} ({m.api_base})" for m in own if not _serves(m, facts.engines, facts.served)})
+    if not own:
+        return Judgement("unknown", "it has no deployment on an engine of ours", f"{len(facts.models)} deployments", where)
+    if not strange:
+        return Judgement("pass", "the engine of each deployment is read", f"{len(own)} deployments", where)
+    if facts.unasked:
+        reason = (
+            f"the address is not an engine's, and {facts.unasked} engines that do not answer may serve it: {', '.join(strange)}"
+        )
+        return Judgement("unknown", reason, f"{len(own)} deployments", where)
+    return Judgement("fail", f"no engine that is read serves {', '.join(strange)}", f"{len(own)} deployments", where)
+
+
+def _serves(model: GatewayModel, addresses: frozenset[str], served: frozenset[str]) -> bool:
+    """By address; a service's or balancer's address is not an engine's, so the model's name counts as well."""
+    return host_port(model.api_base) in addresses or model.model.partition("/")[2] in served
