@@ -4,64 +4,47 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Connection
 
-from control.running_cost import Spend, SpendAsk, spend_many
-from core.budgets import Budget, CapIncrease, Exhaustion, Figure, burn_rate, effective_cap, pace, time_to_exhaustion
+from control.budget_standing import BudgetStanding, in_currency, kept_standings, measure
+from core.budgets import Budget, CapIncrease, Exhaustion, effective_cap, pace, time_to_exhaustion
 from core.money import Money, plain
-from core.windows import QUARTER_HOUR, Window, floor_time
 from models.decide_repo import StoredBudget, list_cap_increases
-
-RECENT = timedelta(minutes=45)
-"""Whole quarter hours before the running one: with it, the last 45 to 60 minutes."""
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetStanding:
-    """How one budget stands at an instant; ``recent`` is the spend since ``recent_window.start``."""
-
-    stored: StoredBudget
-    window: Window
-    spent: Spend
-    recent: Spend
-    recent_window: Window
-    cap: Money | None
-
-    @property
-    def spend(self) -> Money | None:
-        """Spend in the budget's own currency; None when unknown or in another."""
-        return _in_currency(self.spent, self.stored.budget)
-
-    @property
-    def burn(self) -> Figure:
-        """Spend of the last hour over what the plan expects of it."""
-        return burn_rate(self.stored.budget, _in_currency(self.recent, self.stored.budget), self.recent_window)
-
-
-def _in_currency(found: Spend, budget: Budget) -> Money | None:
-    return found.amount if found.amount is not None and found.amount.currency == budget.amount.currency else None
 
 
 class Standings:
-    """Measures budgets, each at most every ``ttl_s`` however many pages and scrapes ask; one caller measures at a time."""
+    """What the control loop keeps of budgets; the rest is measured here, each at most every ``ttl_s`` however many pages and
+    scrapes ask, and one caller at a time."""
 
     def __init__(self, ttl_s: float, clock: Callable[[], float]) -> None:
         self._ttl_s, self._clock = ttl_s, clock
         self._measured: dict[int, tuple[float, BudgetStanding]] = {}
         self._lock = threading.Lock()
 
-    def of(self, connection: Connection, budgets: Sequence[StoredBudget], now: datetime) -> list[BudgetStanding]:
-        """Spend freezes unit rates of open quarter hours, so the transaction must be allowed to write. Caps are never old."""
+    def of(
+        self, connection: Connection, budgets: Sequence[StoredBudget], now: datetime, *, live: bool = False
+    ) -> list[BudgetStanding]:
+        """In their order. ``live``: measure all of them now. Measuring freezes unit rates of open quarter hours, so the
+        transaction must be allowed to write. Caps are never old."""
         increases = list_cap_increases(connection, now)
+        found = {} if live else kept_standings(connection, budgets, now)
+        rest = [stored for stored in budgets if stored.id not in found]
+        if rest:
+            found |= self._live(connection, rest, now, live)
+        standings = [found[stored.id] for stored in budgets]
+        return [replace(s, cap=effective_cap(s.stored.budget.cap, _of(increases, s.stored.budget), now)) for s in standings]
+
+    def _live(
+        self, connection: Connection, budgets: Sequence[StoredBudget], now: datetime, anew: bool
+    ) -> dict[int, BudgetStanding]:
         with self._lock:
-            self._measure(connection, [stored for stored in budgets if not self._is_fresh(stored, now)], now)
-            found = [self._measured[stored.id][1] for stored in budgets]
-        return [replace(s, cap=effective_cap(s.stored.budget.cap, _of(increases, s.stored.budget), now)) for s in found]
+            self._measure(connection, [stored for stored in budgets if anew or not self._is_fresh(stored, now)], now)
+            return {stored.id: self._measured[stored.id][1] for stored in budgets}
 
     def _is_fresh(self, stored: StoredBudget, now: datetime) -> bool:
         until_s, standing = self._measured.get(stored.id, (0.0, None))
@@ -79,19 +62,9 @@ def _of(increases: Sequence[Any], budget: Budget) -> list[CapIncrease]:
     return [i.increase for i in increases if (i.scope, i.period) == (str(budget.scope), budget.period)]
 
 
-def measure(connection: Connection, budgets: Sequence[StoredBudget], now: datetime) -> list[BudgetStanding]:
-    """Every budget's spend of its running period and of the last hour, measured together; the cap is the budget's own."""
-    lately = Window(floor_time(now, QUARTER_HOUR) - RECENT, now + timedelta(microseconds=1))
-    asks: list[SpendAsk] = []
-    for stored in budgets:
-        b = stored.budget
-        asks += [SpendAsk(b.scope, window, b.cost_basis, b.amount.currency) for window in (b.window(now), lately)]
-    spends = iter(spend_many(connection, asks, now))
-    return [BudgetStanding(s, s.budget.window(now), next(spends), next(spends), lately, s.budget.cap) for s in budgets]
-
-
-def budget_row(standing: BudgetStanding, now: datetime) -> dict[str, Any]:
-    """One row of ``GET /v1/budgets``."""
+def budget_row(standing: BudgetStanding) -> dict[str, Any]:
+    """One row of ``GET /v1/budgets``: the budget as it stood ``as_of``."""
+    now = standing.at
     budget, spent = standing.stored.budget, standing.spend
     plan, cap = _runs_out(standing, budget.amount, now), _runs_out(standing, standing.cap, now)
     paced = pace(budget, spent, now)
@@ -121,6 +94,8 @@ def budget_row(standing: BudgetStanding, now: datetime) -> dict[str, Any]:
         "exhaustion_reason": plan.reason,
         "cap_exhausted_at": cap.at,
         "cap_exhaustion_reason": cap.reason,
+        "as_of": standing.at,
+        "live": standing.live,
     }
 
 
@@ -140,7 +115,7 @@ def _spend_row(standing: BudgetStanding) -> dict[str, Any]:
 
 
 def _runs_out(standing: BudgetStanding, limit: Money | None, now: datetime) -> Exhaustion:
-    recent = _in_currency(standing.recent, standing.stored.budget)
+    recent = in_currency(standing.recent, standing.stored.budget)
     span = now - max(standing.recent_window.start, standing.window.start)
     if span <= timedelta(0):
         return Exhaustion(None, None, "the period has only begun")

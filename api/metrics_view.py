@@ -8,8 +8,9 @@ from datetime import datetime
 from prometheus_client import Metric
 from sqlalchemy import Connection
 
-from api.budget_view import BudgetStanding, Standings
+from api.budget_view import Standings
 from api.metrics import Sample, age_s, gauge
+from control.budget_standing import BudgetStanding
 from core.unit_cost import COST_BASES
 from core.windows import QUARTER_HOUR, Window, floor_time
 from models.breaker_repo import list_breakers

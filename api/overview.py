@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection
 
-from control.running_cost import Spend, SpendAsk, spend_many
+from control.running_cost import SpendAsk, spend_many
 from core.money import CONTEXT
 from core.scopes import Scope
+from core.spend import Spend
 from core.unit_cost import CostBasis
 from core.windows import Window, floor_time, period_window
 from models.ledger_repo import ledger_rows, unit_cost_rows

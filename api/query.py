@@ -42,6 +42,9 @@ From = Annotated[str | None, Query(alias="from", max_length=40, description="Sta
 To = Annotated[str | None, Query(alias="to", max_length=40, description="End, excluded.", json_schema_extra=TIME_SCHEMA)]
 
 
+Live = Annotated[bool, Query(description="true: measure budgets now instead of showing what the control loop last measured.")]
+
+
 def _day_window(parts: PartsDep, since: From = None, until: To = None) -> Window:
     return parse_window(since, until, parts.now(), timedelta(days=1))
 

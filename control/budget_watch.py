@@ -15,12 +15,13 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, Engine
 
 from control.breakers import fold
-from control.running_cost import Spend, SpendAsk, spend_many
+from control.running_cost import SpendAsk, spend_many
 from core.breaker import step
 from core.breaker_values import Breaker, BreakerPolicy, CapReading, CapSignal
 from core.budgets import Budget, effective_cap, share
 from core.money import Money
 from core.scopes import parse_scope
+from core.spend import Spend
 from models.breaker_repo import ensure_breaker, list_breakers
 from models.database import transaction
 from models.decide_repo import list_budgets, list_cap_increases

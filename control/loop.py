@@ -1,10 +1,10 @@
 """The control loop: woken by every loader commit and settings change, and at least once a second.
 
 The deciding lane (this thread) measures budgets, folds breakers and publishes the policy; the ledger lane closes quarter hours,
-the outbox lane delivers effects and the standing lane compares finished days with the raw archive, each in a thread of its own:
-a slow webhook never delays a refusal. Everything is level-triggered from the database: the loop may die at any point and start
-again. One runner at a time holds an advisory lock; another waits as a standby. A failing step is logged and does not stop the
-others.
+the outbox lane delivers effects, the budget lane keeps how every budget stands for pages to read, and the standing lane compares
+finished days with the raw archive, each in a thread of its own: a slow webhook never delays a refusal. Everything is
+level-triggered from the database: the loop may die at any point and start again. One runner at a time holds an advisory lock;
+another waits as a standby. A failing step is logged and does not stop the others.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import psycopg
 from sqlalchemy import Engine
 
+from control.budget_standing import keep_standings
 from control.budget_watch import WatchReport, watch
 from control.ledger_close import CloseSettings, close_due
 from control.notify.webhook import WebhookEffector, WebhookSettings
@@ -59,6 +60,7 @@ class ControlSettings:
     tick_s: float = 1.0
     ledger_every_s: float = 30.0
     outbox_every_s: float = 1.0
+    budgets_every_s: float = 5.0
     data_dir: Path | None = None
     standing_every_s: float = 300.0
     now: Callable[[], datetime] = utc_now
@@ -103,7 +105,7 @@ def effectors(settings: ControlSettings) -> dict[str, Effector]:
 
 def run(settings: ControlSettings, stop: threading.Event) -> None:
     """Run until ``stop`` is set. Waits for the database and for another runner to end; returns after its lanes have ended."""
-    engine = open_engine(settings.database_url, pool_size=4)
+    engine = open_engine(settings.database_url, pool_size=5)
     lanes = _Lanes(engine, settings, stop)
     try:
         while not stop.is_set():
@@ -176,8 +178,9 @@ class _Lanes:
     def start(self) -> None:
         if self._threads:
             return
-        for name, target in (("ledger", self._ledger), ("outbox", self._outbox), ("standing", self._standing)):
-            thread = threading.Thread(target=target, name=f"control-{name}", daemon=True)
+        for target in (self._ledger, self._outbox, self._budgets, self._standing):
+            name = f"control-{target.__name__.removeprefix('_')}"
+            thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -200,6 +203,15 @@ class _Lanes:
             _guarded("draining the outbox", drain, self._engine, channels, self._settings.now())
             self.wake.wait(self._settings.outbox_every_s)
             self.wake.clear()
+
+    def _budgets(self) -> None:
+        """What is kept says when the next round is due, the time a round takes included."""
+        every_s = took_s = self._settings.budgets_every_s
+        while not self._stop.is_set():
+            began = time.monotonic()
+            _guarded("measuring budgets", keep_standings, self._engine, self._settings.now(), every_s + took_s)
+            took_s = time.monotonic() - began
+            self._stop.wait(every_s)
 
     def _standing(self) -> None:
         """One day a turn: each reads some days of the archive."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Literal
 
 from sqlalchemy import Connection
 
@@ -16,9 +15,10 @@ from core.money import ZERO, Money
 from core.rates import BASIS_ORDER, ChargeBasis, Rate
 from core.running import RunningUnits, first_units, with_capacity
 from core.scopes import Scope, parse_scope
+from core.spend import Spend, SpendState
 from core.unit_cost import CostBasis
 from core.usage import Deployment
-from core.windows import QUARTER_HOUR, Window
+from core.windows import QUARTER_HOUR, Window, floor_time
 from models.closed_spend import closed_sums, unpriced_windows
 from models.ledger_inputs import read_inputs
 from models.rates_repo import read_rates, read_services, services_on_nodes_of
@@ -34,18 +34,8 @@ from models.running_repo import (
 )
 
 LOOKBACK = timedelta(hours=24)
-
-
-@dataclass(frozen=True, slots=True)
-class Spend:
-    """``amount`` = closed + running; None when nothing of it has a price or currencies mix. A ``reason`` beside an amount names
-    what is missing from it: the amount is then a lower bound. ``state`` is estimate while anything of it is running."""
-
-    amount: Money | None
-    running: Money
-    closed: Money
-    reason: str = ""
-    state: Literal["estimate", "provisional"] = "provisional"
+FROZEN_AHEAD = timedelta(minutes=45)
+"""Older quarter hours get their unit rates when somebody asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +105,7 @@ def _sum_up(closed: dict[str, Decimal], running: dict[str, Decimal], missing: Se
     currencies = sorted({c for sums in (closed, running) for c, value in sums.items() if value})
     unit = currencies[0] if len(currencies) == 1 else currency
     parts = Money(running.get(unit, ZERO), unit), Money(closed.get(unit, ZERO), unit)
-    state: Literal["estimate", "provisional"] = "estimate" if parts[0].amount else "provisional"
+    state: SpendState = "estimate" if parts[0].amount else "provisional"
     if len(currencies) > 1:
         reason = f"spend is in {' and '.join(currencies)}: import an exchange rate or one currency's rates"
         return Spend(None, *parts, reason, state)
@@ -165,6 +155,13 @@ def _cost(row: OpenWork, units: RunningUnits, basis: CostBasis, now: datetime) -
     if basis == "usage":
         return units.usage(row.work)
     return units.allocated(row.work, (now - row.place[1]) // timedelta(microseconds=1))
+
+
+def freeze_open(connection: Connection, now: datetime) -> None:
+    """Fix the unit rates of the open quarter hours of the last hour that have work and none yet."""
+    units = open_places(connection, Window(floor_time(now, QUARTER_HOUR) - FROZEN_AHEAD, now + timedelta(microseconds=1)), now)
+    without = {place for place, known in units.items() if known is None}
+    freeze(connection, sorted({row.place for row in open_work(connection, [Scope("platform")], without)}))
 
 
 def _around(windows: Iterable[Window]) -> Window:

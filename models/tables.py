@@ -3,6 +3,7 @@
 from models.base import Base
 from models.tables_access import ApiTokenRow
 from models.tables_billing import BillDeliveryRow, ChargeDayRow
+from models.tables_budget import BudgetStatusRow
 from models.tables_counters import GatewayCounterRow, GatewayCounterSeriesRow
 from models.tables_decide import (
     AuditRow,
@@ -66,7 +67,7 @@ metadata = Base.metadata
 
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BillDeliveryRow", "BreakerEventRow", "BreakerRow", "BudgetRow",
-    "CapIncreaseRow", "ChargeDayRow",
+    "BudgetStatusRow", "CapIncreaseRow", "ChargeDayRow",
     "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow", "FleetCheckRow",
     "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow", "HeartbeatRow",
     "IdentityAliasRow", "IdentityRuleSetRow",

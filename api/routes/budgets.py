@@ -8,6 +8,7 @@ from typing import Any
 
 from api.budget_view import budget_row
 from api.deps import CallerDep, ConnectionDep, PartsDep, router
+from api.query import Live
 from api.schemas.budgets import (
     BudgetIn,
     BudgetsOut,
@@ -31,13 +32,18 @@ CHANGE = error_responses(404, 409, 413, 422)
 
 
 @reads.get("/v1/budgets", response_model=BudgetsOut)
-def budgets(parts: PartsDep, caller: CallerDep, connection: ConnectionDep) -> dict[str, Any]:
-    """Each budget in force with its spend so far, pace against the plan and when it runs out at the speed of the last hour."""
+def budgets(parts: PartsDep, caller: CallerDep, connection: ConnectionDep, live: Live = False) -> dict[str, Any]:
+    """Each budget in force with its spend so far, pace against the plan and when it runs out at the speed of the last hour.
+
+    As the control loop last measured them, a few seconds ago (`as_of`); one it has not measured lately is measured now
+    (`live`).
+    """
     now = parts.now()
     mine = [stored for stored in list_budgets(connection) if may_see(caller, str(stored.budget.scope))]
+    found = parts.standings.of(connection, mine, now, live=live)
     return {
-        "budgets": [budget_row(s, now) for s in parts.standings.of(connection, mine, now)],
-        "as_of": now,
+        "budgets": [budget_row(standing) for standing in found],
+        "as_of": min((standing.at for standing in found), default=now),
         "freshness": freshness(connection),
     }
 

@@ -10,13 +10,13 @@ from sqlalchemy import Connection
 from api.budget_view import budget_row, ratio
 from api.deps import CallerDep, ConnectionDep, Parts, PartsDep, router
 from api.overview import UnitFigures, View, closed_steps, idle_share, late_steps, series, step_of, unit_figures
-from api.query import From, To, parse_window
+from api.query import From, Live, To, parse_window
 from api.routes.breakers import breaker_row
 from api.schemas.reads import OverviewOut
 from api.schemas.types import CostBasis
 from api.tenancy import confine, may_see, own_scope
-from control.running_cost import Spend
 from core.scopes import Scope
+from core.spend import Spend
 from core.windows import Window, floor_time, period_window
 from models.access_repo import Principal
 from models.breaker_repo import list_breakers
@@ -32,7 +32,7 @@ MINUTE = timedelta(minutes=1)
 def overview(
     parts: PartsDep, caller: CallerDep, connection: ConnectionDep,
     since: From = None, until: To = None,
-    basis: CostBasis = "allocation",
+    basis: CostBasis = "allocation", live: Live = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Spend against the plan, unit cost now and before, idle share, budgets, breakers and a series for the chart.
 
@@ -53,7 +53,7 @@ def overview(
         "idle_share": ratio(idle.value),
         "idle_reason": idle.reason,
         **_work(connection, view),
-        "budgets": [budget_row(s, view.now) for s in parts.standings.of(connection, budgets, view.now)],
+        "budgets": [budget_row(s) for s in parts.standings.of(connection, budgets, view.now, live=live)],
         "breakers_not_closed": [breaker_row(b, view.now) for b in breakers],
         "series": series(view, closed, dict(zip(late, lately, strict=True))),
         "series_step": step_of(view.elapsed),

@@ -102,11 +102,13 @@ class BudgetOut(BaseModel):
     exhaustion_reason: str
     cap_exhausted_at: Time | None
     cap_exhaustion_reason: str
+    as_of: Time = Field(description="When the spend was measured; shares, pace and burn are as of then.")
+    live: bool = Field(description="Measured for this answer; false: kept by the control loop, at most two of its rounds old.")
 
 
 class BudgetsOut(BaseModel):
     budgets: list[BudgetOut]
-    as_of: Time
+    as_of: Time = Field(description="The oldest of the budgets' own.")
     freshness: Time | None
 
 

@@ -40,9 +40,10 @@ def amount_of(text: str, option: str) -> Decimal:
 
 
 def budget_rows(connection: Connection) -> list[dict[str, Any]]:
-    """Budgets in force as the API shows them."""
+    """Budgets in force as the API shows them, measured now."""
     now = utc_now()
-    return [budget_row(standing, now) for standing in Standings(0, time.monotonic).of(connection, list_budgets(connection), now)]
+    standings = Standings(0, time.monotonic).of(connection, list_budgets(connection), now, live=True)
+    return [budget_row(standing) for standing in standings]
 
 
 def actor_of(given: str | None) -> str:

@@ -11,6 +11,7 @@ from api_client import NOW, Api, Clock, TokenMaker
 from api_world import D, settle
 from sqlalchemy import Engine
 
+from control.budget_standing import keep_standings
 from core.breaker_values import Trip
 from core.money import money
 from models.breaker_repo import lock_breaker, save_breaker
@@ -48,6 +49,27 @@ def test_a_budget_is_set_once_and_shown_with_its_spend(db: Engine, api: Api, ope
     assert 0 < float(shown["spent_share"]) < 1
     assert shown["expected_share"] == "0.505208"
     assert actions(api, operate) == [("budget.set", "ann's laptop")]
+
+
+def test_budgets_on_pages_are_those_the_control_loop_measured_and_live_measures_now(
+    db: Engine, api: Api, operate: str, clock: Clock
+) -> None:
+    settle(db, NOW)
+    api.post("/v1/budgets", operate, BUDGET)
+    unkept = api.get("/v1/budgets", operate).json()
+    keep_standings(db, NOW, every_s=5.0)
+    clock.pass_time(timedelta(seconds=3))
+    kept, live = (api.get("/v1/budgets", operate, **more).json() for more in ({}, {"live": "true"}))
+    assert [(a["as_of"], a["budgets"][0]["live"]) for a in (unkept, kept, live)] == [
+        ("2026-11-30T12:07:30Z", True),
+        ("2026-11-30T12:07:30Z", False),
+        ("2026-11-30T12:07:33Z", True),
+    ]
+    assert kept["budgets"] == [{**row, "live": False} for row in unkept["budgets"]]
+    assert api.get("/v1/overview", operate).json()["budgets"] == kept["budgets"]
+    assert api.get("/v1/overview", operate, live="true").json()["budgets"] == live["budgets"]
+    clock.pass_time(timedelta(seconds=8))
+    assert api.get("/v1/budgets", operate).json()["budgets"][0]["live"] is True
 
 
 def test_a_budget_for_a_scope_never_seen_is_taken_with_a_warning(api: Api, operate: str) -> None:

@@ -10,10 +10,11 @@ from money_rows import LATER, T0, WINDOW, D, a10g, engine_runs, service, use
 from sqlalchemy import Engine, text
 
 from control.ledger_close import close_due
-from control.running_cost import Spend, spend
+from control.running_cost import spend
 from core.capacity import NodeService
 from core.errors import BadInput
 from core.money import money
+from core.spend import Spend
 from core.unit_cost import CostBasis
 from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window, period_window

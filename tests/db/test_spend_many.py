@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from money_rows import a10g, use
 from sqlalchemy import Connection, Engine, event, insert, text
 
-from control.running_cost import Spend, SpendAsk, spend, spend_many
+from control.running_cost import SpendAsk, spend, spend_many
 from core.capacity import NodeService
 from core.scopes import Scope, parse_scope
+from core.spend import Spend
 from core.unit_cost import CostBasis
 from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window, period_window

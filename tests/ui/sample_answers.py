@@ -167,6 +167,7 @@ def _budget(
         "exhausted_at": ends if known else None, "exhausted_in_s": 172_800 if ends and known else None,
         "exhaustion_reason": "" if ends and known else "lasts beyond the period at the speed of the last hour",
         "cap_exhausted_at": None, "cap_exhaustion_reason": "no cap",
+        "as_of": now, "live": False,
     }  # fmt: skip
 
 

@@ -1,0 +1,93 @@
+"""How budgets stand: spend of the running period and of the last hour, measured together and kept for pages to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, Engine
+
+from control.running_cost import SpendAsk, freeze_open, spend_many
+from core.budgets import Budget, Figure, burn_rate
+from core.money import Money
+from core.spend import Spend
+from core.windows import QUARTER_HOUR, Window, floor_time
+from models.budget_status_repo import BudgetStatus, keep_statuses, read_statuses
+from models.database import transaction
+from models.decide_repo import StoredBudget, list_budgets
+
+RECENT = timedelta(minutes=45)
+"""Whole quarter hours before the running one: with it, the last 45 to 60 minutes."""
+STALE_AFTER = 2
+"""What is kept is shown for so many of the control loop's rounds; after that it is measured anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStanding:
+    """How one budget stood ``at`` an instant; ``recent`` is the spend since ``recent_window.start``. ``live``: measured for
+    whoever asked, not by the control loop."""
+
+    stored: StoredBudget
+    window: Window
+    spent: Spend
+    recent: Spend
+    recent_window: Window
+    cap: Money | None
+    at: datetime
+    live: bool
+
+    @property
+    def spend(self) -> Money | None:
+        """Spend in the budget's own currency; None when unknown or in another."""
+        return in_currency(self.spent, self.stored.budget)
+
+    @property
+    def burn(self) -> Figure:
+        """Spend of the last hour over what the plan expects of it."""
+        return burn_rate(self.stored.budget, in_currency(self.recent, self.stored.budget), self.recent_window)
+
+
+def in_currency(found: Spend, budget: Budget) -> Money | None:
+    return found.amount if found.amount is not None and found.amount.currency == budget.amount.currency else None
+
+
+def measure(connection: Connection, budgets: Sequence[StoredBudget], now: datetime) -> list[BudgetStanding]:
+    """Every budget's spend of its running period and of the last hour, measured together; the cap is the budget's own."""
+    lately = _lately(now)
+    asks: list[SpendAsk] = []
+    for stored in budgets:
+        b = stored.budget
+        asks += [SpendAsk(b.scope, window, b.cost_basis, b.amount.currency) for window in (b.window(now), lately)]
+    spends = iter(spend_many(connection, asks, now))
+    return [BudgetStanding(s, s.budget.window(now), next(spends), next(spends), lately, s.budget.cap, now, True) for s in budgets]
+
+
+def keep_standings(engine: Engine, now: datetime, every_s: float) -> int:
+    """Measure all budgets in force and keep what was found in the same transaction; returns how many rows changed. Also fixes
+    the unit rates of the open quarter hours that have work, so that no page has to. ``every_s``: until the next time."""
+    with transaction(engine) as connection:
+        freeze_open(connection, now)
+        found = measure(connection, list_budgets(connection), now)
+        statuses = [BudgetStatus(s.stored.id, s.window.start, s.spent, s.recent) for s in found]
+        return keep_statuses(connection, statuses, now, every_s)
+
+
+def kept_standings(connection: Connection, budgets: Sequence[StoredBudget], now: datetime) -> dict[int, BudgetStanding]:
+    """By budget what was kept; nothing for one that was never measured, whose period has ended since, or long ago."""
+    kept = read_statuses(connection) if budgets else None
+    if kept is None or now - kept.at > STALE_AFTER * kept.every:
+        return {}
+    lately = _lately(kept.at)
+    found: dict[int, BudgetStanding] = {}
+    for stored in budgets:
+        status, window = kept.by_budget.get(stored.id), stored.budget.window(now)
+        if status is not None and status.period_start == window.start:
+            found[stored.id] = BudgetStanding(
+                stored, window, status.spent, status.recent, lately, stored.budget.cap, kept.at, False
+            )
+    return found
+
+
+def _lately(now: datetime) -> Window:
+    return Window(floor_time(now, QUARTER_HOUR) - RECENT, now + timedelta(microseconds=1))

@@ -1,0 +1,33 @@
+"""What the control loop last measured of each budget, kept so that a page need not measure it again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy import BigInteger, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from models.base import Amount, Base, Utc
+
+
+class BudgetStatusRow(Base):
+    """Spend of a budget's running period and of its last hour (``core.spend.Spend``, twice). A row is written when a figure
+    changes; when all of them were last seen to be so stands in heartbeat ``budgets``."""
+
+    __tablename__ = "budget_status"
+    budget_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    period_start: Mapped[datetime] = mapped_column(Utc, nullable=False)
+    spent: Mapped[Decimal | None] = mapped_column(Amount)  # NULL: not known, see the reason
+    spent_running: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    spent_closed: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    spent_currency: Mapped[str] = mapped_column(String(3), nullable=False)
+    spent_state: Mapped[str] = mapped_column(String, nullable=False)  # estimate | provisional
+    spent_reason: Mapped[str] = mapped_column(Text, nullable=False)
+    recent: Mapped[Decimal | None] = mapped_column(Amount)
+    recent_running: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    recent_closed: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    recent_currency: Mapped[str] = mapped_column(String(3), nullable=False)
+    recent_state: Mapped[str] = mapped_column(String, nullable=False)
+    recent_reason: Mapped[str] = mapped_column(Text, nullable=False)
+    changed_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
