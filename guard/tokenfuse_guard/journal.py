@@ -72,7 +72,7 @@ class Journal:
                 _remove_when_done(part)
 
     def left_behind(self) -> tuple[list[Any], list[str], int]:
-        """Payloads of processes that are gone, their files (remove them once the payloads are safe), and how many lines are torn."""
+        """Payloads of processes that are gone, their files (remove them when the payloads are safe), and the count of torn lines."""
         payloads: list[Any] = []
         paths: list[str] = []
         torn = 0

@@ -29,6 +29,9 @@ HOUR_US = MAX_DURATION // timedelta(microseconds=1)
 GUARD_SAYS = "tokenfuse_policy"
 """What our guard adds to a payload: the policy entry that acted on the call."""
 GUARD_ENDS = "tokenfuse_ends_operation"
+GUARD_ASKED = "tokenfuse_requested_model"
+GUARD_SAW = "tokenfuse_upstream_usage"
+"""The model the caller named; the usage a stream's chunks held, {} for none."""
 Object = Mapping[str, Any]
 
 
@@ -117,12 +120,14 @@ def _asked(payload: Any, templates: Templates) -> _Asked | None:
 
 def _own(payload: dict[str, Any]) -> Own | None:
     get, metadata = payload.get, payload["metadata"]
-    usage, row_id, call_id = metadata["usage_object"], payload["id"], payload["litellm_call_id"]
+    seen, row_id, call_id = upstream_usage(payload), payload["id"], payload["litellm_call_id"]
+    usage = seen or metadata["usage_object"]
     begun, ended, completion = payload["startTime"], payload["endTime"], get("completionStartTime")
     session = get("session_id") or obj(metadata, "requester_metadata").get("session_id")
     numbers = (get("prompt_tokens"), get("completion_tokens"))
     if not (
         get("status") == "success" and not truth(get("cache_hit")) and isinstance(usage, dict) and usage and row_id != call_id
+        and seen != {} and (usage.get("prompt_tokens") or usage.get("completion_tokens"))
         and type(begun) is type(ended) is float and (not completion or type(completion) is float)
         and is_plain(row_id) and is_plain(call_id) and is_plain_or_absent(get("trace_id")) and is_plain_or_absent(session)
         and all(number is None or (type(number) is int and 0 <= number <= MAX_TOKENS) for number in numbers)
@@ -156,7 +161,6 @@ def call_of(payload: Any) -> Call:
             raise BadRecord("is required of a LiteLLM standard logging payload", field=name)
     metadata, error = obj(payload, "metadata"), obj(payload, "error_information")
     parameters, tags = obj(payload, "model_parameters"), names(payload.get("request_tags"))
-    asked = obj(parameters, "stream_options").get("include_usage")
     stream = payload.get("stream") if payload.get("stream") is not None else parameters.get("stream")
     return Call(
         row_id=label(payload, "id", 10_000),
@@ -168,10 +172,9 @@ def call_of(payload: Any) -> Call:
         failed=payload.get("status") == "failure",
         cache_hit=truth(payload.get("cache_hit")),
         stream=stream if isinstance(stream, bool) else None,
-        asked_usage=asked is True,
         model=label(payload, "model"),
         model_group=label(payload, "model_group"),
-        requested_group=label(metadata, "original_model_group"),
+        requested_group=label(payload, GUARD_ASKED) or label(metadata, "original_model_group"),
         upstream=(label(payload, "model_id"), label(payload, "model_group")),
         provider=label(payload, "custom_llm_provider"),
         api_base=label(payload, "api_base", 2000),
@@ -196,6 +199,7 @@ def call_of(payload: Any) -> Call:
         metadata=labels_of(metadata),
         headers=obj(metadata, "requester_custom_headers"),
         policy=obj(payload, GUARD_SAYS) or None,
+        upstream_usage=upstream_usage(payload),
     )
 
 
@@ -206,6 +210,12 @@ def _stated(payload: Object, metadata: Object, name: str) -> int:
     headers = obj(obj(payload, "hidden_params"), "additional_headers")
     said = headers.get(f"x-litellm-{name.replace('_', '-')}")
     return said if type(said) is int and 0 <= said < 1000 else 0
+
+
+def upstream_usage(payload: Object) -> Object | None:
+    """What our guard saw of a stream's usage: the upstream's own object, {} for none; None where nobody looked."""
+    said = payload.get(GUARD_SAW)
+    return said if isinstance(said, dict) else None
 
 
 def _ends(payload: Object) -> bool | None:

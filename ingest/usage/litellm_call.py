@@ -5,9 +5,12 @@ Rules that are not obvious:
 - Identity: the upstream's response id + call class; a call without one (failures) is ``gateway:`` + LiteLLM's call id + attempt.
   Both doors give the same id for the same call. A bridged ``/v1/responses`` call that is logged twice has one upstream id and one
   class. Reading a stored response back (``aget_responses``) logs the whole cost again on each poll: it is no new work.
-- ``usage_source``: LiteLLM counts a stream's tokens itself when the upstream sent no usage, and does not say so. What tells it is
-  the missing ``prompt_tokens_details``: exact when they are there, when the call was no stream, or when the stream asked for
-  usage and ran to its end; else estimated. Failures without counts are missing.
+- ``usage_source``: LiteLLM counts a stream's tokens itself when the upstream sent no usage (also where it was asked to, or broke
+  off), and does not say so. Exact is a stream of which our guard saw the upstream's own usage, or which has
+  ``prompt_tokens_details`` (LiteLLM never invents them); else estimated. So is what a caller left: the engine went on until it
+  noticed. A buffered answer is exact unless all its counts are 0, as LiteLLM writes where the upstream gave none: missing.
+- Reasoning: an own count of LiteLLM's leaves it out of the output, so it is added; where LiteLLM fills it into the upstream's
+  usage by its own tokenizer it may exceed the output, and then the split is not known and none is booked.
 - ``cache_hit`` is LiteLLM's own response cache: no engine worked, so all counts are 0 (the stored usage stays in ``raw``).
 - Retries and fallbacks of one request share LiteLLM's call id: it is the operation. ``trace_id`` is not (it is the session where
   there is one). Whether a failure was tried again is in ``litellm_attempts``; the spend log holds final failures only.
@@ -67,7 +70,6 @@ class Call:
     failed: bool
     cache_hit: bool
     stream: bool | None
-    asked_usage: bool
     model: str
     model_group: str
     requested_group: str
@@ -96,6 +98,8 @@ class Call:
     headers: Mapping[str, Any] = field(default_factory=dict)
     """Labels the caller or the key's owner put on the call, and the caller's own headers: facts for identity rules."""
     policy: Mapping[str, Any] | None = None
+    upstream_usage: Mapping[str, Any] | None = None
+    """A stream's usage as the upstream sent it, {} where it sent none; None where nobody looked."""
 
 
 def is_read(call: Call) -> bool:
@@ -169,21 +173,46 @@ def _status(call: Call) -> Status:
 def _usage_source(call: Call, status: Status) -> UsageSource:
     if call.cache_hit or status == "refused":
         return "exact"
-    counted = bool(call.prompt_tokens or call.completion_tokens)
-    if call.failed:
-        return "estimated" if counted else "missing"
-    if not call.usage:
-        return "estimated" if counted else "missing"
-    whole_answer = not call.stream or (call.asked_usage and status == "ok")
-    return "exact" if whole_answer or call.usage.get("prompt_tokens_details") else "estimated"
+    usage = call.upstream_usage or call.usage
+    if not (call.prompt_tokens or call.completion_tokens or _counts_any(usage)):
+        return "missing"
+    if call.failed or status == "aborted" or not usage:
+        return "estimated"
+    return "exact" if not call.stream or call.upstream_usage or _from_upstream(call) else "estimated"
+
+
+def _counts_any(usage: Mapping[str, Any]) -> bool:
+    return any(type(value) is int and value > 0 for value in usage.values())
+
+
+def _from_upstream(call: Call) -> bool:
+    return call.upstream_usage is None and bool(call.usage.get("prompt_tokens_details"))
 
 
 def _tokens(call: Call, source: UsageSource) -> TokenCounts:
     if call.cache_hit or source == "missing":
         return TokenCounts()
+    if call.upstream_usage:
+        return tokens_from_usage(call.upstream_usage)
     if call.usage:
-        return tokens_from_usage(call.usage)
+        return _counted_tokens(call)
     return TokenCounts.from_inclusive(call.prompt_tokens, call.completion_tokens)
+
+
+def _counted_tokens(call: Call) -> TokenCounts:
+    """LiteLLM's usage object, with the reasoning where it belongs."""
+    details = call.usage.get("completion_tokens_details")
+    reasoning = details.get("reasoning_tokens") if isinstance(details, dict) else None
+    output = call.usage.get("completion_tokens")
+    if not (call.stream and isinstance(details, dict) and type(reasoning) is type(output) is int):
+        return tokens_from_usage(call.usage)
+    own_count = call.upstream_usage == {} or (reasoning > output and not _from_upstream(call))
+    if own_count:
+        whole = {"completion_tokens": output + reasoning, "total_tokens": None}
+        return tokens_from_usage({**call.usage, **whole})
+    if reasoning > output:
+        return tokens_from_usage({**call.usage, "completion_tokens_details": {**details, "reasoning_tokens": None}})
+    return tokens_from_usage(call.usage)
 
 
 def _deployment(call: Call, options: SourceOptions) -> tuple[Deployment, str]:
@@ -244,4 +273,4 @@ def _raw(call: Call) -> dict[str, Any]:
     said = identity_facts(
         key_alias=call.key_alias, gateway="litellm", tags=call.tags, headers=call.headers, metadata=call.metadata
     )
-    return {IDENTITY: said} | without_texts(call.usage) | {"litellm": without_texts(kept)}
+    return {IDENTITY: said} | without_texts(call.upstream_usage or call.usage) | {"litellm": without_texts(kept)}

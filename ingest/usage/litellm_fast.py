@@ -28,6 +28,7 @@ TEMPLATES_KEPT = 20_000
 REPEATING = (
     "call_type", "cache_hit", "stream", "custom_llm_provider", "model", "model_id", "model_group", "api_base", "end_user",
     "request_tags", "error_information", "tokenfuse_policy", "tokenfuse_ends_operation",
+    "tokenfuse_requested_model",
 )  # fmt: skip
 REPEATING_PARAMETERS = ("n", "stream", "stream_options")
 REPEATING_METADATA = (
@@ -84,13 +85,14 @@ class Templates:
         asked = [parameters.get(name) for name in REPEATING_PARAMETERS] if isinstance(parameters, dict) else []
         headers = payload.get("hidden_params")
         more = headers.get("additional_headers") if isinstance(headers, dict) else None
+        seen = isinstance(get("tokenfuse_upstream_usage"), dict)
         tried = (
             [value for name, value in more.items() if name.startswith("x-litellm-attempted")] if isinstance(more, dict) else []
         )
         values, facts = [get(name) for name in REPEATING], [said(name) for name in REPEATING_METADATA]
         if float in map(type, values) or float in map(type, facts) or float in map(type, asked):
             return None
-        return orjson.dumps([values, asked, facts, tried, finish, bool(usage.get("prompt_tokens_details"))])
+        return orjson.dumps([values, asked, facts, tried, finish, bool(usage.get("prompt_tokens_details")), seen])
 
     def prepared(self, position: int, key: bytes, own: Own) -> Prepared | None:
         """The row, or None when the key has no template."""

@@ -146,7 +146,6 @@ def _call(item: Any) -> Call:
         failed=failed,
         cache_hit=truth(item.get("cache_hit")),
         stream=first is not None and started <= first < finished,
-        asked_usage=False,
         model=label(item, "model"),
         model_group=label(item, "model_group"),
         requested_group=label(metadata, "original_model_group"),

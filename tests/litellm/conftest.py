@@ -12,12 +12,19 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, text
+
+from models.access_repo import create_token
+from models.database import open_engine
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "guard"))
@@ -120,21 +127,32 @@ def run_proxy(folder: Path, callbacks: str, extra: dict[str, str]) -> Iterator[P
     shutil.copy(ROOT / "deploy" / "tokenfuse_guard.py", folder)
     (folder / "auth.py").write_text(AUTH)
     (folder / "config.yaml").write_text(CONFIG.format(upstream=upstream.url, vendor=vendor.url, callbacks=callbacks))
+    try:
+        with litellm(folder, {k: v.replace("CENTRE", centre.url) for k, v in extra.items()}) as (url, _):
+            yield Proxy(url, centre, upstream, vendor, folder)
+    finally:
+        for server in (centre, upstream, vendor):
+            server.close()
+
+
+@contextmanager
+def litellm(folder: Path, extra: dict[str, str], workers: int = 1) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The proxy with ``folder``'s config.yaml, once it answers: its URL and process (the leader of its group)."""
     port = free_port()
     env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    env |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", **{k: v.replace("CENTRE", centre.url) for k, v in extra.items()}}
+    env |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", **extra}
     command = [str(PROXY), "--config", str(folder / "config.yaml"), "--host", "127.0.0.1", "--port", str(port)]
-    with (folder / "proxy.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
+    with (folder / "proxy.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*command, "--num_workers", str(workers)], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
+        )
     try:
         _ready(f"http://127.0.0.1:{port}/health/liveliness", process, folder)
-        yield Proxy(f"http://127.0.0.1:{port}", centre, upstream, vendor, folder)
+        yield f"http://127.0.0.1:{port}", process
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)
-        for server in (centre, upstream, vendor):
-            server.close()
 
 
 def _ready(url: str, process: subprocess.Popen[bytes], folder: Path) -> None:
@@ -176,3 +194,21 @@ def plain_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
         "DEFAULT_FLUSH_INTERVAL_SECONDS": "1",
     }
     yield from run_proxy(tmp_path_factory.mktemp("plain"), "generic_api", extra)
+
+
+@pytest.fixture(scope="module")
+def engine(_template_url: str) -> Iterator[Engine]:
+    name = f"t{uuid.uuid4().hex[:12]}"
+    root = open_engine(_template_url)
+    with root.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template_tf"))
+    made = open_engine(_template_url.replace("/postgres?", f"/{name}?"))
+    yield made
+    made.dispose()
+    root.dispose()
+
+
+@pytest.fixture(scope="module")
+def token(engine: Engine) -> str:
+    with engine.begin() as connection:
+        return create_token(connection, "edge", ("policy", "ingest"), "", datetime.now(UTC))[1]

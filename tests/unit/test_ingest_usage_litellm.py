@@ -60,6 +60,8 @@ def test_a_success() -> None:
 STREAM = {"stream": True, "completionStartTime": START + 1}
 PLAIN_USAGE = {"usage_object": {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": None}}
 ASKED = {"model_parameters": {"stream": True, "stream_options": {"include_usage": True}}}
+SEEN = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+ZEROS = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 GONE = {"error_information": {"error_code": "499", "error_class": "ClientDisconnected"}}
 
 
@@ -69,8 +71,12 @@ GONE = {"error_information": {"error_code": "499", "error_class": "ClientDisconn
         (payload(), "exact", "ok"),
         (payload(**STREAM), "exact", "ok"),
         (payload(**STREAM, metadata=PLAIN_USAGE), "estimated", "ok"),
-        (payload(**STREAM, **ASKED, metadata=PLAIN_USAGE), "exact", "ok"),
+        (payload(**STREAM, **ASKED, metadata=PLAIN_USAGE), "estimated", "ok"),
+        (payload(**STREAM, **ASKED, metadata=PLAIN_USAGE, tokenfuse_upstream_usage=SEEN), "exact", "ok"),
+        (payload(**STREAM, tokenfuse_upstream_usage={}), "estimated", "ok"),
         (payload(**STREAM, **ASKED, **GONE, metadata=PLAIN_USAGE), "estimated", "aborted"),
+        (payload(**STREAM, **GONE), "estimated", "aborted"),
+        (payload(metadata={"usage_object": ZEROS}, prompt_tokens=0, completion_tokens=0), "missing", "ok"),
         (payload(metadata={"usage_object": None}), "estimated", "ok"),
         (payload(metadata={"usage_object": None}, prompt_tokens=0, completion_tokens=0), "missing", "ok"),
         (failure(), "missing", "error"),
