@@ -217,7 +217,7 @@ def check_gateway(facts: GatewayFacts) -> Iterator[Finding]:
 
 
 def _finding(subject: str, kind: SubjectKind, check: Check, said: Judgement) -> Finding:
-    lines = {"pass": "", "fail": check.fix, "unknown": check.to_know}
+    lines = {"pass": "", "fail": check.fix, "unknown": "" if said.seen else check.to_know}
     fix = lines[said.verdict].format(value=said.value)
     return Finding(subject, kind, check.id, said.verdict, said.seen, said.where, said.reason, fix)
 

@@ -10,6 +10,7 @@ from typing import Literal
 SubjectKind = Literal["engine", "gateway"]
 StreamUsage = Literal["always", "not always", "unknown", "no gateway"]
 ON, OFF = "true", "false"
+MOST = Decimal(10) ** 15
 COULD_NOT = " could not be read"
 
 
@@ -47,9 +48,10 @@ class EngineFacts:
     gateway_usage: StreamUsage = "no gateway"
 
     def whole(self, name: str) -> int | None:
-        """A parameter that is a whole number; None where it is not known."""
+        """A parameter that is a whole number from 1; None where it is not known."""
         found = self.seen.get(name)
-        return int(found.value) if found is not None and found.value.isascii() and found.value.isdigit() else None
+        digits = found is not None and found.value.isascii() and found.value.isdigit() and len(found.value) < 16
+        return int(found.value) or None if found is not None and digits else None
 
     def number(self, name: str) -> Decimal | None:
         found = self.seen.get(name)
@@ -57,7 +59,7 @@ class EngineFacts:
             value = Decimal(found.value) if found is not None else None
         except InvalidOperation:
             return None
-        return value if value is not None and value.is_finite() else None
+        return value if value is not None and value.is_finite() and 0 <= value < MOST else None
 
     def switch(self, name: str) -> bool | None:
         found = self.seen.get(name)

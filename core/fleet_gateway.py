@@ -29,7 +29,10 @@ def answers(facts: GatewayFacts) -> Judgement:
 
 
 def _hook(facts: GatewayFacts) -> Callback | None:
-    return next((one for one in facts.callbacks or () if any(word in one.name.lower() for word in HOOKS)), None)
+    """By its configured name, or by the class that runs where only that is told."""
+    active = facts.seen.get("active_callbacks")
+    running = [Callback(name, "", active.where) for name in active.value.split(", ")] if active is not None else []
+    return next((one for one in (*(facts.callbacks or ()), *running) if any(word in one.name.lower() for word in HOOKS)), None)
 
 
 def hook(facts: GatewayFacts) -> Judgement:

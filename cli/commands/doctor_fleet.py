@@ -70,7 +70,7 @@ def _show(findings: Sequence[Finding]) -> None:
         unread: dict[tuple[str, str], list[str]] = {}
         for one in ones:
             _, unread_here, why = one.reason.partition(COULD_NOT)
-            if unread_here:
+            if unread_here and not one.seen:
                 unread.setdefault((why, one.fix), []).append(one.check)
             else:
                 _show_one(one)

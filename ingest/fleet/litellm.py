@@ -72,6 +72,8 @@ def _health(ready: Answer, details: Answer, base: str) -> dict[str, Seen]:
             found["database"] = Seen(body["db"].lower(), where)
         if isinstance(body.get("litellm_version"), str):
             found["version"] = Seen(body["litellm_version"], where)
+        if isinstance(body.get("success_callbacks"), list):
+            found["active_callbacks"] = Seen(", ".join(map(str, body["success_callbacks"])), where)
     return found
 
 
