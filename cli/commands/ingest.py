@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from cli.commands.bills import bill
 from cli.options import Run, common, parse_time
 from cli.output import Progress, bullet_list, print_json, say
 from cli.wiring import database, event_log, usage_ingest, utc_now
@@ -24,7 +25,10 @@ from models.partitions import PartitionKeeper
 
 @click.group()
 def ingest() -> None:
-    """Read usage files and engine scrapes into the event log."""
+    """Read usage files, engine scrapes and bills."""
+
+
+ingest.add_command(bill)
 
 
 @ingest.command()

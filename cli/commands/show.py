@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from cli.commands.bills import bills, charges
 from cli.commands.budget import budget_rows
 from cli.commands.gpus import gpus
 from cli.commands.metrics import metrics
@@ -35,6 +36,8 @@ def show() -> None:
     """Figures on the terminal, or as JSON for other programs."""
 
 
+show.add_command(bills)
+show.add_command(charges)
 show.add_command(gpus)
 show.add_command(metrics)
 

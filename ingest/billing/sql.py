@@ -8,7 +8,9 @@ from core.billing import BUCKET_RULES, GPU_INSTANCES
 
 NULL_SPELLINGS = ("", "null", "(null)", "none", "n/a", "-", "<na>")
 """Texts that mean "nothing", compared without regard to case and blanks around them."""
-TIME_FORMATS = ("%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%m/%d/%Y", "%m/%d/%y", "%Y%m%dT%H%M%S.%fZ", "%Y/%m/%d %H:%M:%S", "%Y%m")
+TIME_FORMATS = (
+    "%m/%d/%y", "%m/%d/%Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%Y%m%dT%H%M%S.%fZ", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d", "%Y%m",
+)  # fmt: skip
 """Tried in order where a time is not ISO 8601. Days before months are not guessed."""
 
 
@@ -29,10 +31,10 @@ def strings(texts: Iterable[str]) -> str:
 
 MACROS = (
     f"CREATE OR REPLACE MACRO txt(x) AS CASE WHEN lower(trim(x)) IN {strings(NULL_SPELLINGS)} THEN NULL ELSE x END",
-    # An offset is heeded (TIMESTAMP alone would drop it); a time without one is UTC.
-    "CREATE OR REPLACE MACRO at_utc(x) AS coalesce(timezone('UTC', TRY_CAST(x AS TIMESTAMPTZ)), "
-    f"try_strptime(x, [{', '.join(string(f) for f in TIME_FORMATS)}]))",
-    # "$10,000.00 " and "(1.50)" as people write them; a comma counts only where it separates thousands.
+    # An offset is heeded (TIMESTAMP alone would drop it); a time without one is UTC. "5/1/25" would cast to the year 5.
+    "CREATE OR REPLACE MACRO at_utc(x) AS CASE WHEN substr(x, 5, 1) = '-' THEN timezone('UTC', TRY_CAST(x AS TIMESTAMPTZ)) "
+    f"ELSE try_strptime(x, [{', '.join(string(f) for f in TIME_FORMATS)}]) END",
+    # "$10,000.00 " as people write it; a comma counts only where it separates thousands.
     "CREATE OR REPLACE MACRO bare_amount(x) AS CASE "
     r"WHEN regexp_full_match(trim(x), '[-+]?\$?\s*\d{1,3}(,\d{3})+(\.\d+)?') OR starts_with(ltrim(trim(x), '-+'), '$') "
     "THEN replace(replace(replace(trim(x), '$', ''), ',', ''), ' ', '') ELSE trim(x) END",

@@ -1,0 +1,168 @@
+"""A delivery's data files into lines: every column of every row kept as text, whatever type or order a file has.
+
+``lines-NNNN.parquet``, one a data file, in the file's own row order; a line's place is (file, row). Memory is bounded.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet
+
+from core.errors import BadInput
+from ingest.billing.adapter import Columns
+from ingest.billing.sql import MACROS, quoted, string
+
+ROW_GROUP = 50_000
+HEADER_BYTES = 1 << 20
+DELIMITERS = ",;\t|"
+PARQUET_END = b"PAR1"
+CUT_HINT = "the delivery is refused, the former one stays; deliver it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """``files``: the Parquet files, in the order of ``names`` (what each was read from). ``rows``: all of them."""
+
+    files: tuple[Path, ...]
+    names: tuple[str, ...]
+    columns: Columns
+    rows: int
+
+    def place(self, file_index: int, row: int) -> str:
+        """How a line is named to a person: rows count from 1, the header apart."""
+        return f"{self.names[file_index]} row {row}"
+
+
+def open_session(scratch: Path, *, memory_mb: int = 256, threads: int = 2) -> Any:
+    """A DuckDB session of its own with the billing macros; what does not fit into memory goes to ``scratch``."""
+    session = duckdb.connect(config={"memory_limit": f"{memory_mb}MB", "threads": threads, "temp_directory": str(scratch)})
+    session.execute("SET TimeZone = 'UTC'")
+    for macro in MACROS:
+        session.execute(macro)
+    return session
+
+
+def read_lines(session: Any, files: Sequence[tuple[str, Path]], out: Path) -> Lines:
+    """Write the lines of ``files`` (name, path) under ``out`` and name their columns.
+
+    Raises BadInput naming the file when it is cut short, not CSV or Parquet, or a row does not fit its header.
+    """
+    names: dict[str, str] = {}
+    written, rows = [], 0
+    for number, (name, path) in enumerate(files):
+        target = out / f"lines-{number:04d}.parquet"
+        try:
+            rows += _write(session, path, target, names)
+        except duckdb.Error as error:
+            raise _unreadable(name, error) from error
+        except EOFError as error:
+            raise BadInput("is cut short", where=name, hint=CUT_HINT) from error
+        except (OSError, UnicodeDecodeError, pyarrow.ArrowInvalid) as error:
+            raise BadInput(f"cannot be read: {error}", where=name, hint="is the file whole? deliver it again") from error
+        except BadInput as error:
+            error.where = error.where or name
+            raise
+        written.append(target)
+    where = files[0][0] if files else ""
+    return Lines(tuple(written), tuple(name for name, _ in files), Columns(list(names.items()), where), rows)
+
+
+def _write(session: Any, path: Path, target: Path, names: dict[str, str]) -> int:
+    source, headers = _parquet(session, path) if _is_parquet(path) else _csv(path)
+    cells = ", ".join(f"{cell} AS {quoted(_name(names, header))}" for header, cell in headers)
+    copied = session.execute(
+        f"COPY (SELECT {cells} FROM {source}) TO {string(str(target))} "
+        f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
+    ).fetchone()
+    return int(copied[0])
+
+
+def _name(names: dict[str, str], header: str) -> str:
+    """A column's name in the lines. DuckDB knows no case: of headers that differ only in case the later are numbered."""
+    if header not in names:
+        taken = {name.casefold() for name in names.values()}
+        name, number = header, 2
+        while name.casefold() in taken:
+            name, number = f"{header}~{number}", number + 1
+        names[header] = name
+    return names[header]
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == PARQUET_END
+
+
+def _csv(path: Path) -> tuple[str, list[tuple[str, str]]]:
+    headers, delimiter = csv_header(path)
+    # Positions, not headers: a header may occur twice (the first counts as it is, others are numbered).
+    columns = ", ".join(f"'c{n}': 'VARCHAR'" for n in range(len(headers)))
+    packed = "gzip" if _is_gzip(path) else "none"
+    source = (
+        f"read_csv({string(str(path))}, columns = {{{columns}}}, header = true, auto_detect = false, "
+        f"delim = {string(delimiter)}, quote = '\"', escape = '\"', compression = '{packed}', max_line_size = 8388608)"
+    )
+    seen: dict[str, int] = {}
+    cells = []
+    for number, header in enumerate(headers):
+        seen[header] = seen.get(header, 0) + 1
+        cells.append((header if seen[header] == 1 else f"{header}~again{seen[header]}", f"c{number}"))
+    return source, cells
+
+
+def csv_header(path: Path) -> tuple[list[str], str]:
+    """The header of a CSV file, plain or gzip, with or without a byte order mark, and its delimiter.
+
+    Names at its end that no row has a cell for are left out. Raises BadInput."""
+    with gzip.open(path) if _is_gzip(path) else path.open("rb") as opened:
+        head: bytes = opened.read(HEADER_BYTES)
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise BadInput("is UTF-16", hint="deliver it as UTF-8")
+    text = head.decode("utf-8-sig", errors="ignore" if len(head) == HEADER_BYTES else "strict")
+    first = text.split("\n", 1)[0]
+    delimiter = max(DELIMITERS, key=first.count)
+    rows = csv.reader(io.StringIO(text), delimiter=delimiter)
+    headers = next(rows, [])
+    if not [header for header in headers if header.strip()]:
+        raise BadInput("has no header", hint="the first line must name the columns")
+    return [header.strip() for header in headers[: _cells(rows, len(headers))]], delimiter
+
+
+def _cells(rows: Iterator[list[str]], headers: int) -> int:
+    """How many cells a row has: fewer than the header only if the first two rows agree (a writer's way, not a cut line)."""
+    first, second = len(next(rows, [])), len(next(rows, []))
+    return first if 0 < first == second < headers else headers
+
+
+def _is_gzip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def _parquet(session: Any, path: Path) -> tuple[str, list[tuple[str, str]]]:
+    source = f"read_parquet({string(str(path))}, hive_partitioning = false)"
+    known = session.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+    headers = pyarrow.parquet.read_schema(path).names
+    return source, [(header, _as_text(row[0], row[1])) for header, row in zip(headers, known, strict=True)]
+
+
+def _as_text(name: str, type_: str) -> str:
+    """A cell as text without loss: numbers in their shortest exact form, nested values as JSON."""
+    nested = type_.startswith(("MAP", "STRUCT")) or type_.endswith("]")
+    return f"to_json({quoted(name)})::VARCHAR" if nested else f"{quoted(name)}::VARCHAR"
+
+
+def _unreadable(name: str, error: duckdb.Error) -> BadInput:
+    said = str(error)
+    if "Unexpected end" in said or "truncated" in said.lower():
+        return BadInput("is cut short", where=name, hint=CUT_HINT)
+    first = said.split("\n", 1)[0].removeprefix("Invalid Input Error: ")
+    return BadInput(f"cannot be read: {first}", where=name, hint="the delivery is refused, the former one stays")
