@@ -23,7 +23,7 @@ from typing import Any
 from tokenfuse_guard.asgi import GuardMiddleware, Message, Receive, Scope, Send
 from tokenfuse_guard.entries import RequestFacts
 from tokenfuse_guard.guard import Guard
-from tokenfuse_guard.identity import proven_tenant, service_tier_of
+from tokenfuse_guard.identity import joined, said_path, service_tier_of
 from tokenfuse_guard.policy import Policy
 from tokenfuse_guard.prompt import bound
 from tokenfuse_guard.settings import GuardSettings
@@ -87,7 +87,7 @@ def hooked(guard: Guard, data: dict[str, Any], known: RequestFacts) -> None:
     """What the LiteLLM hook does on a request, its body having been parsed and measured by ``known``."""
     guard.posture()
     data["user"] = f"u{next(USERS) % 1000}"
-    facts = known._replace(tenant=proven_tenant(Key, data, (), ""), service_tier=service_tier_of((), "P1"))
+    facts = known._replace(tenant=joined(said_path(Key, data, (), "")), service_tier=service_tier_of((), "P1"))
     guard.decide(guard.match(facts), facts)
 
 

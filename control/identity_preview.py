@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from core.errors import BadInput, Conflict, Refused
 from core.identity import PATH_PARTS, Resolved, RuleSet, RuleVersion
 from core.identity_codec import digest_of, record_facts
+from core.identity_guard import check_size, section
 from core.identity_match import Matcher
 from core.identity_moves import Charged, LineOf, Moves, Sum
 from core.identity_state import Names, judge_of, named
@@ -26,7 +27,8 @@ from eventlog.archive_identity import identity_groups
 from eventlog.archive_manifest import files_of
 from eventlog.manifest import epochs, segments
 from models.audit_repo import append_audit
-from models.identity_repo import has_usage_since, key_names, lock_rules, put_rules, rule_versions
+from models.guard_repo import list_guards
+from models.identity_repo import has_usage_since, key_names, lock_rules, newer_state, put_rules, rule_versions
 from models.ledger_repo import ledger_rows
 
 LEAD = timedelta(seconds=30)
@@ -172,8 +174,8 @@ def publish_rules(
 
     A time that has passed is taken only where no usage since then was taken in yet (``data_dir`` is looked at): a new
     installation may have its rules before it reads its history. Raises BadInput for a set not in order, Conflict when
-    ``expected_version`` is not the newest, Refused for a time that has passed otherwise: records would stand under other rules
-    than those in force when they finished.
+    ``expected_version`` is not the newest, Refused for a time that has passed otherwise (records would stand under other rules
+    than those in force when they finished) and for rules too large for the guards' document.
     """
     Matcher(rules)
     if not reason.strip() or len(reason) > MAX_REASON or not reason.isprintable():
@@ -187,6 +189,8 @@ def publish_rules(
     is_clean = valid_from is not None and data_dir is not None and _nothing_since(connection, data_dir, valid_from)
     since = _starts(valid_from, now, restate, is_clean=is_clean)
     made = put_rules(connection, newest + 1, rules, since, author, reason.strip(), now)
+    state = newer_state(connection, "")
+    check_size(section(state, now) if state else None, len(list_guards(connection)))
     detail = {"version": made.version, "valid_from": since.isoformat(), "reason": made.reason, "digest": made.digest}
     append_audit(connection, now, author, "identity.publish", f"identity-rules:{made.version}", detail)
     return made, True

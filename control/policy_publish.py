@@ -1,4 +1,5 @@
-"""What guards are told: entries from breakers, standing limits and exemptions; a new version when they change or grow old.
+"""What guards are told: entries from breakers, standing limits and exemptions, and the identity rules; a new version when they
+change or grow old.
 
 Level-triggered: whatever the rows say is published, so a missed wake-up or a crash costs at most one tick. Each version is
 re-issued well before it expires, so that guards never run out while the centre lives.
@@ -6,21 +7,27 @@ re-issued well before it expires, so that guards never run out while the centre 
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
+from typing import Any
 
 from sqlalchemy import Connection
 
 from core.breaker_values import Breaker
+from core.identity_guard import MAX_BYTES, carried, fitted, section
+from core.identity_state import IdentityState
 from core.money import plain
 from core.policy import PolicyEntry, digest, next_version
 from core.scopes import parse_scope
 from models.breaker_repo import list_breakers
 from models.decide_repo import Exemption, StandingLimit, list_exemptions, list_limits, notify
-from models.policy_repo import PublishedPolicy, add_policy, latest_policy, lock_publishing
+from models.identity_repo import newer_state
+from models.policy_repo import PolicyHead, PublishedPolicy, add_policy, lock_publishing, policy_head
 
+LOG = logging.getLogger("tokenfuse.control.policy")
 POLICY_TTL = timedelta(minutes=15)
 REISSUE_SHARE = 3
 """A version is issued anew after a third of its life: two failed attempts still leave guards with a valid one."""
@@ -92,23 +99,47 @@ def _exempt(scope_text: str, exemptions: Sequence[Exemption]) -> tuple[str, ...]
     return tuple(sorted(found))
 
 
-def publish(connection: Connection, now: datetime, ttl: timedelta = POLICY_TTL) -> PublishedPolicy | None:
-    """Publish a new version if the entries changed or the last one grows old; None when nothing was due.
+class GuardRules:
+    """The identity rules for guards, made anew only when the rules, a key's name or the versions in force changed."""
+
+    def __init__(self) -> None:
+        self._state = IdentityState()
+        self._of: tuple[str, tuple[int, ...]] | None = None
+        self._section: dict[str, Any] | None = None
+
+    def section(self, connection: Connection, now: datetime) -> dict[str, Any] | None:
+        """What guards are told from ``now`` on; None without rules."""
+        self._state = newer_state(connection, self._state.revision) or self._state
+        of = (self._state.revision, tuple(version.version for version in carried(self._state.versions, now)))
+        if of != self._of:
+            self._section, left_out = fitted(section(self._state, now))
+            self._of = of
+            if left_out:
+                LOG.error("guards are not told %s: more than %d bytes", left_out, MAX_BYTES)
+        return self._section
+
+
+def publish(
+    connection: Connection, now: datetime, ttl: timedelta = POLICY_TTL, rules: GuardRules | None = None
+) -> PublishedPolicy | None:
+    """Publish a new version if entries or identity rules changed or the last one grows old; None when nothing was due.
 
     Version = max(last + 1, unix milliseconds). Wakes ``tokenfuse_policy`` with the version when the transaction commits.
     """
     entries = build_entries(list_breakers(connection), list_limits(connection), list_exemptions(connection, now), now)
-    if not _due(latest_policy(connection), entries, now, ttl):
+    identity = (rules or GuardRules()).section(connection, now)
+    told = digest(entries, identity)
+    if not _due(policy_head(connection), told, now, ttl):
         return None
     lock_publishing(connection)
-    last = latest_policy(connection)
-    if not _due(last, entries, now, ttl):
+    last = policy_head(connection)
+    if not _due(last, told, now, ttl):
         return None
     version = next_version(last.version if last else None, now)
-    published = add_policy(connection, version, now, now + ttl, entries)
+    published = add_policy(connection, version, now, now + ttl, entries, identity)
     notify(connection, "tokenfuse_policy", str(version))
     return published
 
 
-def _due(last: PublishedPolicy | None, entries: Sequence[PolicyEntry], now: datetime, ttl: timedelta) -> bool:
-    return last is None or last.digest != digest(entries) or now >= last.issued_at + ttl / REISSUE_SHARE
+def _due(last: PolicyHead | None, told: str, now: datetime, ttl: timedelta) -> bool:
+    return last is None or last.digest != told or now >= last.issued_at + ttl / REISSUE_SHARE

@@ -23,6 +23,8 @@ PLAIN_FIELDS = (
 )  # fmt: skip
 NAMED_FIELDS = ("tag.", "header.", "metadata.")
 """A field that begins so ends with the name of a tag, a header or a metadata key."""
+CLIENT_FIELDS = ("user", "tag")
+"""Plain fields that hold what the client wrote; so do all ``NAMED_FIELDS``."""
 UNASSIGNED = "unassigned"
 
 
@@ -85,11 +87,13 @@ class Rule:
 @dataclass(frozen=True, slots=True)
 class RuleSet:
     """``keeps_said``: the path starts as the source said it; else it starts empty and only rules and the default fill it (the
-    key id always stays). ``default`` fills the parts that are empty at the end."""
+    key id always stays). ``default`` fills the parts that are empty at the end. ``gateway_sets``: fields a client could write
+    (``CLIENT_FIELDS``) that the gateway sets itself, so that guards may refuse by them."""
 
     rules: tuple[Rule, ...] = ()
     default: tuple[tuple[str, str], ...] = (("org", UNASSIGNED),)
     keeps_said: bool = True
+    gateway_sets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,12 @@ SIGNS: Mapping[str, Operator] = {"=": "exact", "^=": "prefix", "~": "glob", "=~"
 _SIGN_OF = {operator: sign for sign, operator in SIGNS.items()}
 _CONDITION = re.compile(r"(\S+) (=|\^=|~|=~) (.*)", re.DOTALL)
 _PLAIN_VALUE = re.compile(r'[^"\s]([^"]*[^"\s])?')
-_RULE_KEYS, _SET_KEYS = frozenset({"name", "when", "set", "then"}), frozenset({"rules", "default", "start"})
+_RULE_KEYS, _SET_KEYS = frozenset({"name", "when", "set", "then"}), frozenset({"rules", "default", "start", "gateway_sets"})
 
 
 def decode_rules(item: Any) -> RuleSet:
     """``{"start": "said"|"empty", "default": {part: name}, "rules": [{"name", "when": [{"field", "op", "value"}], "set": {part:
-    template}, "then": "stop"|"continue"}]}`` -> the set. Raises BadInput naming the place."""
+    template}, "then": "stop"|"continue"}], "gateway_sets": [field]}`` -> the set. Raises BadInput naming the place."""
     body = _object(item, "rules")
     _known(body, _SET_KEYS, "")
     rules = body.get("rules", [])
@@ -38,11 +38,18 @@ def decode_rules(item: Any) -> RuleSet:
         raise BadInput("must be a list", field="rules", value=type(rules).__name__)
     default = _sets(body.get("default", {"org": "unassigned"}), "default")
     start = _choice(body.get("start", "said"), ("said", "empty"), "start")
-    return RuleSet(tuple(_rule(one, f"rules[{n}]") for n, one in enumerate(rules)), default, start == "said")
+    fields = body.get("gateway_sets", [])
+    if not isinstance(fields, list):
+        raise BadInput("must be a list of fields", field="gateway_sets", value=type(fields).__name__)
+    made = tuple(_rule(one, f"rules[{n}]") for n, one in enumerate(rules))
+    trusted = tuple(_text(one, f"gateway_sets[{n}]") for n, one in enumerate(fields))
+    return RuleSet(made, default, start == "said", trusted)
 
 
 def encode_rules(rules: RuleSet) -> dict[str, Any]:
-    """The canonical JSON of a set: ``decode_rules`` gives it back."""
+    """The canonical JSON of a set: ``decode_rules`` gives it back. An empty ``gateway_sets`` is left out: sets from before there
+    was one keep their digest."""
+    marked = {"gateway_sets": list(rules.gateway_sets)} if rules.gateway_sets else {}
     return {
         "start": "said" if rules.keeps_said else "empty",
         "default": dict(rules.default),
@@ -55,6 +62,7 @@ def encode_rules(rules: RuleSet) -> dict[str, Any]:
             }
             for rule in rules.rules
         ],
+        **marked,
     }
 
 

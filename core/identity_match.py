@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from core.errors import BadInput
 from core.identity import (
+    CLIENT_FIELDS,
     NAMED_FIELDS,
     OPERATORS,
     PATH_PARTS,
@@ -25,7 +26,7 @@ from core.identity import (
 from core.identity_regex import MAX_VALUE, safe_pattern
 from core.usage import MAX_NAME, SERVICE_TIERS, TenantPath
 
-MAX_RULES, MAX_CONDITIONS, MAX_GLOB_STARS = 500, 10, 8
+MAX_RULES, MAX_CONDITIONS, MAX_GLOB_STARS, MAX_MARKS = 500, 10, 8, 50
 _REFERENCE = re.compile(r"\$(?:(\$)|(\d{1,2})|\{([A-Za-z0-9_]{1,32})\})")
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,48}")
 Caught = dict[str, str]
@@ -49,6 +50,7 @@ class Matcher:
             if name in names[:place]:
                 raise BadInput("two rules have this name", field=f"rules[{place}].name", value=name)
         _check_sets(rules.default, "default", frozenset(), PATH_PARTS)
+        _check_marks(rules.gateway_sets)
         self.rules = rules
         self._ready = [_prepared(rule, f"rules[{place}]") for place, rule in enumerate(rules.rules)]
 
@@ -56,6 +58,11 @@ class Matcher:
     def fields(self) -> frozenset[str]:
         """The fields that conditions look at."""
         return frozenset(condition.field for rule in self.rules.rules for condition in rule.when)
+
+    def notices(self, field: str, value: str) -> bool:
+        """Whether a condition on ``field`` tells ``value`` from nothing said."""
+        tests = [test for ready in self._ready for condition, test in ready.tests if condition.field == field]
+        return any((test(value) is None) != (test("") is None) for test in tests)
 
     def resolve(self, facts: Facts, *, explain: bool = False) -> Resolved:
         """Whom the request is charged to; with ``explain`` also what became of each rule."""
@@ -148,6 +155,17 @@ def check_field(name: str, place: str) -> None:
     if name not in PLAIN_FIELDS and not (prefix and _FIELD_NAME.fullmatch(name.removeprefix(prefix))):
         known = ", ".join((*PLAIN_FIELDS, *(f"{start}NAME" for start in NAMED_FIELDS)))
         raise BadInput("is not a field", field=place, value=name, hint=f"use one of {known}")
+
+
+def _check_marks(fields: Sequence[str]) -> None:
+    if len(fields) > MAX_MARKS:
+        raise BadInput(f"at most {MAX_MARKS} fields can be marked", field="gateway_sets", value=len(fields))
+    for number, name in enumerate(fields):
+        place = f"gateway_sets[{number}]"
+        check_field(name, place)
+        if name not in CLIENT_FIELDS and not name.startswith(NAMED_FIELDS):
+            hint = "only user, tag, tag.NAME, header.NAME and metadata.NAME can be written by a client"
+            raise BadInput("needs no mark", field=place, value=name, hint=hint)
 
 
 def _test_of(condition: Condition, place: str) -> tuple[Test, tuple[int, tuple[str, ...]]]:

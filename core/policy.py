@@ -66,7 +66,8 @@ class PolicyEntry:
 
 @dataclass(frozen=True, slots=True)
 class PolicyBody:
-    """What one guard is to obey from ``issued_at`` until ``expires_at`` (aware UTC, whole milliseconds)."""
+    """What one guard is to obey from ``issued_at`` until ``expires_at`` (aware UTC, whole milliseconds). ``identity`` are the
+    identity rules (``core.identity_guard``), None where there are none."""
 
     version: int
     issued_at: datetime
@@ -74,9 +75,11 @@ class PolicyBody:
     guard: str
     on_expiry: OnExpiry
     entries: tuple[PolicyEntry, ...]
+    identity: Mapping[str, Any] | None = None
 
     def canonical(self) -> str:
         """The canonical JSON text that is signed."""
+        rules = {} if self.identity is None else {"identity": self.identity}
         return canonical_json(
             {
                 "version": self.version,
@@ -85,6 +88,7 @@ class PolicyBody:
                 "guard": self.guard,
                 "on_expiry": self.on_expiry,
                 "entries": [entry.as_json() for entry in self.entries],
+                **rules,
             }
         )
 
@@ -123,9 +127,12 @@ def rfc3339(at: datetime) -> str:
     return require_utc(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def digest(entries: Sequence[PolicyEntry]) -> str:
-    """Hex SHA-256 of the entries: equal exactly when guards are told the same."""
-    return hashlib.sha256(canonical_json([entry.as_json() for entry in entries]).encode()).hexdigest()
+def digest(entries: Sequence[PolicyEntry], identity: Mapping[str, Any] | None = None) -> str:
+    """Hex SHA-256 of entries and identity rules: equal exactly when guards are told the same."""
+    told = canonical_json([entry.as_json() for entry in entries])
+    if identity is not None:
+        told += canonical_json(identity)
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def next_version(last: int | None, now: datetime) -> int:
@@ -181,6 +188,7 @@ def parse_body(text: str) -> PolicyBody:
             guard=str(raw["guard"]),
             on_expiry=raw["on_expiry"],
             entries=tuple(entry_from_json(entry) for entry in raw["entries"]),
+            identity=raw.get("identity"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"not a policy body: {error!r}", field="body") from error

@@ -9,6 +9,7 @@ Settings: the environment variables TOKENFUSE_GUARD_* (guard/README.md). Apache-
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections import deque
 from collections.abc import Awaitable, Mapping, MutableMapping
@@ -23,10 +24,12 @@ from types import MappingProxyType
 from typing import Any
 from typing import Any, Callable
 from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 from typing import Any, NamedTuple
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 import asyncio
+import fnmatch
 import gzip
 import hashlib
 import hmac
@@ -379,6 +382,7 @@ class Policy:
         self.issued_at_s = unix_seconds(raw["issued_at"])
         self.expires_at_s = unix_seconds(raw["expires_at"])
         self.guard = str(raw["guard"])
+        self.identity: Any = raw.get("identity")
         self.on_expiry = "closed" if raw.get("on_expiry") == "closed" else "open"
         found = [Entry(entry) for entry in raw["entries"]]
         self.unknown = sum(1 for entry in found if entry.action not in ACTIONS)
@@ -760,6 +764,8 @@ class Meters:
 # ---- store ----
 
 POLICY_FILE = "policy.json"
+RULES_FILE = "identity.json"
+"""The last document whose identity rules this guard understood, kept once one came that it does not."""
 BREAK_GLASS_FILE = "break-glass.json"
 USAGE_FOLDER = "usage"
 
@@ -788,20 +794,20 @@ def write_atomic(path: str, data: bytes) -> None:
         raise
 
 
-def save_document(folder: str, document: Any) -> None:
+def save_document(folder: str, document: Any, name: str = POLICY_FILE) -> None:
     """Keep the document as received, signatures and all. Raises OSError."""
-    write_atomic(os.path.join(folder, POLICY_FILE), json.dumps(document).encode())
+    write_atomic(os.path.join(folder, name), json.dumps(document).encode())
 
 
-def load_document(folder: str) -> Any | None:
+def load_document(folder: str, name: str = POLICY_FILE) -> Any | None:
     """The kept document, None when there is none. Raises PolicyError when the file is not JSON, OSError when unreadable."""
     try:
-        with open(os.path.join(folder, POLICY_FILE), "rb") as file:
+        with open(os.path.join(folder, name), "rb") as file:
             return json.load(file)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise PolicyError("shape", f"{POLICY_FILE} in {folder} is not JSON: {error}") from error
+        raise PolicyError("shape", f"{name} in {folder} is not JSON: {error}") from error
 
 
 def read_break_glass(path: str) -> BreakGlass | None:
@@ -887,6 +893,199 @@ def _at(text: str) -> float:
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
+# ---- identity_rules ----
+
+RULES_FORMAT = 1
+PATH = ("org", "team", "project", "user")
+SERVICE_TIERS = ("P0", "P1", "P2")
+PLAIN = frozenset(
+    (*PATH, "key_id", "key_alias", "service_tier", "requested_model", "model_id", "cluster", "namespace", "gateway", "tag")
+)
+NAMED = ("tag.", "header.", "metadata.")
+LONGEST_VALUE, LONGEST_NAME = 200, 120
+MAX_REMEMBERED_ANSWERS = 20_000
+REFERENCE = re.compile(r"\$(?:(\$)|(\d{1,2})|\{([A-Za-z0-9_]{1,32})\})")
+Path4 = tuple[str, ...]
+"""(org, team, project, user); '' for a part that is not known."""
+Values = tuple[tuple[str, ...], ...]
+"""The values of each of a version's ``fields``, in their order; an absent one is ('',)."""
+Caught = dict[str, str]
+Test = Callable[[str], Optional[Caught]]
+
+
+class UnknownRules(ValueError):
+    """Rules with something this guard does not know; none of them are applied."""
+
+
+class Charge(NamedTuple):
+    """Whom a request is charged to."""
+
+    path: Path4
+    service_tier: str
+
+
+class Rule(NamedTuple):
+    """``tests`` are (place of the field in the version's ``fields``, test)."""
+
+    tests: tuple[tuple[int, Test], ...]
+    sets: tuple[tuple[str, str], ...]
+    stops: bool
+
+
+class RuleVersion:
+    """One published set. ``fields`` are those its conditions look at; ``trusts`` says whether the client's word counts."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        _only(raw, ("version", "from_ms", "start", "default", "gateway_sets", "rules"))
+        self.version = int(raw["version"])
+        self.from_ms = int(raw["from_ms"])
+        self._keeps_said = _one_of(raw["start"], ("said", "empty")) == "said"
+        self._default = tuple((_one_of(part, PATH), str(text)) for part, text in raw["default"].items())
+        self._marked = frozenset(str(field) for field in raw["gateway_sets"])
+        self.fields = tuple(sorted({_field(condition[0]) for rule in raw["rules"] for condition in rule["when"]}))
+        self._rules = [self._rule(rule) for rule in raw["rules"]]
+        self._answers: dict[tuple[Path4, str, Values], Charge] = {}
+
+    def trusts(self, field: str) -> bool:
+        """Whether the gateway sets what a client could write there."""
+        return field in self._marked or (field.startswith("tag.") and "tag" in self._marked)
+
+    def _rule(self, raw: Mapping[str, Any]) -> Rule:
+        _only(raw, ("when", "set", "then"))
+        tests = []
+        for field, operator, value in raw["when"]:
+            tests.append((self.fields.index(field), _test(operator, str(value))))
+        sets = tuple((_one_of(part, (*PATH, "service_tier")), str(text)) for part, text in raw["set"].items())
+        return Rule(tuple(tests), sets, _one_of(raw.get("then", "stop"), ("stop", "continue")) == "stop")
+
+    def charge(self, said: Path4, service_tier: str, values: Values) -> Charge:
+        """Whom a request is charged to whose own path and tier these are."""
+        asked = (said, service_tier, values)
+        found = self._answers.get(asked)
+        if found is None:
+            if len(self._answers) >= MAX_REMEMBERED_ANSWERS:
+                self._answers.clear()
+            found = self._answers[asked] = self._charge(said, service_tier, values)
+        return found
+
+    def _charge(self, said: Path4, service_tier: str, values: Values) -> Charge:
+        parts = dict(zip(PATH, said if self._keeps_said else ("",) * len(PATH)))
+        parts["service_tier"] = service_tier
+        for rule in self._rules:
+            made = _made(rule, values)
+            if made is not None:
+                parts.update(made)
+                if rule.stops:
+                    break
+        for part, text in self._default:
+            parts[part] = parts[part] or text
+        return Charge(tuple(parts[part] for part in PATH), parts["service_tier"])
+
+
+class IdentityRules:
+    """All versions of one policy, and the names of keys whose gateway gives them none. Raises UnknownRules."""
+
+    def __init__(self, raw: Any) -> None:
+        try:
+            if raw["format"] != RULES_FORMAT:
+                raise UnknownRules(f"format {raw['format']!r}")
+            _only(raw, ("format", "versions", "names"))
+            self.versions = [RuleVersion(version) for version in raw["versions"]]
+            self.key_names: dict[str, str] = {str(key): str(name) for key, name in raw["names"].items()}
+        except UnknownRules:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, re.error) as error:
+            raise UnknownRules(f"{type(error).__name__}: {error}") from error
+        self.raw = raw
+        self._starts_ms = [version.from_ms for version in self.versions]
+        if self._starts_ms != sorted(self._starts_ms):
+            raise UnknownRules("versions out of order")
+
+    def at(self, now_s: float) -> RuleVersion | None:
+        """The version in force; None before the first: the gateway is taken at its word."""
+        place = bisect_right(self._starts_ms, now_s * 1000)
+        return self.versions[place - 1] if place else None
+
+
+def _made(rule: Rule, values: Values) -> dict[str, str] | None:
+    """What the rule sets; None when a condition does not hold or what it would set cannot be a name or a tier."""
+    groups: Caught = {}
+    number = 0
+    for place, test in rule.tests:
+        caught = next((found for value in values[place] if (found := test(value)) is not None), None)
+        if caught is None:
+            return None
+        for name, text in caught.items():
+            if name.startswith("#"):
+                number += 1
+                groups[str(number)] = text
+            else:
+                groups[name] = text
+    made = {part: _filled(template, groups) for part, template in rule.sets}
+    return made if all(_can_be_set(part, text) for part, text in made.items()) else None
+
+
+def _filled(template: str, groups: Caught) -> str:
+    if "$" not in template:
+        return template
+    return REFERENCE.sub(lambda found: "$" if found[1] else groups[found[2] or found[3]], template).strip()
+
+
+def _can_be_set(part: str, text: str) -> bool:
+    if part == "service_tier":
+        return text in SERVICE_TIERS
+    return len(text) <= LONGEST_NAME and text.isprintable() and '"' not in text and "\\" not in text
+
+
+def _test(operator: str, value: str) -> Test:
+    if operator == "exact":
+        return lambda text: {} if text == value else None
+    if operator == "prefix":
+        return lambda text: {} if text.startswith(value) else None
+    if operator == "glob":
+        return _fits(re.compile(fnmatch.translate(re.sub(r"\*+", "*", value))), ())
+    if operator == "regex":
+        pattern = re.compile(value)
+        names = {number: name for name, number in pattern.groupindex.items()}
+        return _fits(pattern, tuple(names.get(number, "") for number in range(1, pattern.groups + 1)))
+    raise UnknownRules(f"operator {operator!r}")
+
+
+def _fits(pattern: re.Pattern[str], names: tuple[str, ...]) -> Test:
+    """A test that catches the pattern's groups: by number, and by name those that have one."""
+
+    def test(text: str) -> Caught | None:
+        found = pattern.fullmatch(text) if 0 < len(text) <= LONGEST_VALUE else None
+        if found is None:
+            return None
+        caught: Caught = {}
+        for number, name in enumerate(names, 1):
+            caught[f"#{number}"] = found[number] or ""
+            if name:
+                caught[name] = found[number] or ""
+        return caught
+
+    return test
+
+
+def _field(name: Any) -> str:
+    if name not in PLAIN and not str(name).startswith(NAMED):
+        raise UnknownRules(f"field {name!r}")
+    return str(name)
+
+
+def _one_of(value: Any, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise UnknownRules(f"{value!r} is none of {', '.join(known)}")
+    return str(value)
+
+
+def _only(raw: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name in raw:
+        if name not in known:
+            raise UnknownRules(f"{name!r}")
+
+
 # ---- guard ----
 
 LOG = logging.getLogger("tokenfuse.guard")
@@ -914,6 +1113,9 @@ class Guard:
         self.settings = settings
         self.now_s = now_s
         self.policy: Policy | None = None
+        self.rules: IdentityRules | None = None
+        self.rules_fault = ""
+        self._rules_document: Any = None
         self.counts = Counts(now_s())
         self.meters = Meters(settings.long_prompt_tokens)
         self.break_glass: BreakGlass | None = None
@@ -933,15 +1135,30 @@ class Guard:
             document = load_document(self.settings.state_dir)
             if document is not None:
                 self.policy = verify(document, self.settings.keys, self.settings.name, 0, None)
+                self._take_rules(self.policy, document)
+                if self.rules_fault:
+                    self._load_rules()
         except (PolicyError, OSError) as error:
             self.trouble(f"kept policy not used: {error}")
+
+    def _load_rules(self) -> None:
+        """The identity rules that were in use before the kept policy came, which holds some this guard does not know."""
+        document = load_document(self.settings.state_dir, RULES_FILE)
+        if document is None:
+            return
+        policy = verify(document, self.settings.keys, self.settings.name, 0, None)
+        if policy.identity is not None:
+            self.rules, self._rules_document = IdentityRules(policy.identity), document
 
     def take(self, document: Any) -> Policy:
         """Verify a fetched document, keep it on disk and obey it. Raises PolicyError, and goes on with the old one."""
         held = 0 if self.policy is None else self.policy.version
         policy = verify(document, self.settings.keys, self.settings.name, held, self.now_s())
+        self._take_rules(policy, document)
         if self.settings.state_dir:
             try:
+                if self.rules_fault and self._rules_document is not None:
+                    save_document(self.settings.state_dir, self._rules_document, RULES_FILE)
                 save_document(self.settings.state_dir, document)
             except OSError as error:
                 self.trouble(f"policy not kept on disk: {error}")
@@ -949,6 +1166,20 @@ class Guard:
         if policy.unknown:
             self.trouble(f"{policy.unknown} entries with actions this guard does not know were left out")
         return policy
+
+    def _take_rules(self, policy: Policy, document: Any) -> None:
+        """Use the policy's identity rules; when it holds some this guard does not know, go on with those in use, and say so."""
+        try:
+            if policy.identity is None:
+                self.rules = None
+            elif self.rules is None or self.rules.raw != policy.identity:
+                self.rules = IdentityRules(policy.identity)
+            self.rules_fault, self._rules_document = "", document
+        except UnknownRules as error:
+            fault = f"identity rules not known to this guard, the former ones are kept: {error}"
+            if fault != self.rules_fault:
+                self.trouble(fault)
+            self.rules_fault = fault
 
     def trouble(self, message: str) -> None:
         """Something a person should know: logged, and the newest goes into the report."""
@@ -1028,8 +1259,15 @@ class Guard:
         found["policy_version"] = None if policy is None else policy.version
         found["expired"] = expired
         found["break_glass"] = None if glass is None else {"until": glass.until, "reason": glass.reason}
-        found["note"] = "".join(c for c in self.fault if c.isprintable())[:120]
+        rules = None if self.rules is None else self.rules.at(now_s)
+        found["rules_version"] = None if rules is None else rules.version
+        found["rules_fault"] = _printable(self.rules_fault)
+        found["note"] = _printable(self.fault)
         return found
+
+
+def _printable(text: str) -> str:
+    return "".join(c for c in text if c.isprintable())[:120]
 
 
 # ---- wire ----
@@ -1377,7 +1615,7 @@ class Journal:
                 _remove_when_done(part)
 
     def left_behind(self) -> tuple[list[Any], list[str], int]:
-        """Payloads of processes that are gone, their files (remove them once the payloads are safe), and how many lines are torn."""
+        """Payloads of processes that are gone, their files (remove them when the payloads are safe), and the count of torn lines."""
         payloads: list[Any] = []
         paths: list[str] = []
         torn = 0
@@ -1997,6 +2235,16 @@ MAX_REMEMBERED = 1000
 _SERVED: dict[tuple[int, str], str] = {}
 
 
+def labelled(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metadata that LiteLLM itself writes to (routes differ); empty where it wrote none. It takes ``user_api_key_*`` out of
+    whatever a client sends, so these keys are its own."""
+    for name in ("metadata", "litellm_metadata"):
+        found = data.get(name)
+        if isinstance(found, dict) and "user_api_key_hash" in found:
+            return found
+    return {}
+
+
 def tags_of(data: Mapping[str, Any]) -> tuple[str, ...]:
     """The request's tags, as LiteLLM will log them."""
     for name in ("metadata", "litellm_metadata"):
@@ -2007,26 +2255,30 @@ def tags_of(data: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def proven_tenant(user: Any, data: Mapping[str, Any], tags: tuple[str, ...], default_org: str) -> str:
+def said_path(user: Any, data: Mapping[str, Any], tags: tuple[str, ...], default_org: str) -> tuple[str, str, str, str]:
+    """(org, team, project, user) as the gateway knows them; '' where it knows none."""
+    return (
+        first_of(user, "organization_alias", "org_id") or tag_of(tags, "org") or default_org,
+        first_of(user, "team_alias", "team_id") or tag_of(tags, "team"),
+        first_of(user, "project_alias", "project_id") or tag_of(tags, "project"),
+        str(data.get("user") or "") or first_of(user, "end_user_id", "user_id"),
+    )
+
+
+def joined(parts: tuple[str, ...]) -> str:
     """``ORG/TEAM/PROJECT/USER`` as far as it is known without a gap; "" when there is no organisation.
 
     A part that holds a slash ends the path: no scope can name it.
     """
-    said = [
-        _first(user, "organization_alias", "org_id") or _tag(tags, "org") or default_org,
-        _first(user, "team_alias", "team_id") or _tag(tags, "team"),
-        _first(user, "project_alias", "project_id") or _tag(tags, "project"),
-        str(data.get("user") or "") or _first(user, "end_user_id", "user_id"),
-    ]
     path = []
-    for part in said:
+    for part in parts:
         if not part or "/" in part:
             break
         path.append(part)
     return "/".join(path)
 
 
-class _Logged:
+class LoggedKey:
     """A key's owner from the metadata LiteLLM attaches to a routed call."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
@@ -2038,12 +2290,14 @@ class _Logged:
         self.project_id = metadata.get("user_api_key_project_id")
         self.end_user_id = metadata.get("user_api_key_end_user_id")
         self.user_id = metadata.get("user_api_key_user_id")
+        self.api_key = metadata.get("user_api_key_hash")
+        self.key_alias = metadata.get("user_api_key_alias")
+        self.metadata = metadata.get("user_api_key_auth_metadata")
 
 
-def routed_tenant(kwargs: Mapping[str, Any], tags: tuple[str, ...], default_org: str) -> str:
-    """``proven_tenant`` of a call that has been routed to a deployment."""
-    metadata = kwargs.get("metadata") or kwargs.get("litellm_metadata")
-    return proven_tenant(_Logged(metadata if isinstance(metadata, dict) else {}), kwargs, tags, default_org)
+def key_of(metadata: Mapping[str, Any]) -> Any:
+    """The owner of a routed call's key: LiteLLM's own object where it is still there."""
+    return metadata.get("user_api_key_auth") or LoggedKey(metadata)
 
 
 def is_self_hosted(routed_model: str) -> bool:
@@ -2052,7 +2306,7 @@ def is_self_hosted(routed_model: str) -> bool:
 
 
 def service_tier_of(tags: tuple[str, ...], default: str) -> str:
-    named = _tag(tags, "service_tier")
+    named = tag_of(tags, "service_tier")
     return named if named in TIERS else default
 
 
@@ -2089,7 +2343,8 @@ def _served(router: Any, model_group: str, settings: GuardSettings) -> str:
     return settings.deployment_of(names[0] if names and names[0] else model_group)
 
 
-def _first(user: Any, *names: str) -> str:
+def first_of(user: Any, *names: str) -> str:
+    """The first of a key's attributes that says something."""
     for name in names:
         value = getattr(user, name, None)
         if value:
@@ -2097,8 +2352,176 @@ def _first(user: Any, *names: str) -> str:
     return ""
 
 
-def _tag(tags: tuple[str, ...], name: str) -> str:
+def tag_of(tags: tuple[str, ...], name: str) -> str:
+    """The value of a request tag ``name:value``, else ''."""
     return next((text.split(":", 1)[1].strip() for text in tags if text.startswith(name + ":")), "")
+
+
+# ---- call_facts ----
+
+MAX_LABEL, MAX_LABEL_NAME, MAX_TAGS = 64, 48, 100
+SECRET_WORDS = ("auth", "cookie", "credential", "password", "secret", "token", "api-key", "api_key", "apikey")
+LABELS = ("requester_metadata", "spend_logs_metadata", "user_api_key_auth_metadata")
+"""Where LiteLLM keeps labels, the owner's last: it wins."""
+NOTHING = ("",)
+
+
+class CallFacts(NamedTuple):
+    """``user`` is the key's owner (LiteLLM's UserAPIKeyAuth), ``labelled`` the metadata LiteLLM itself writes to."""
+
+    user: Any
+    data: Mapping[str, Any]
+    labelled: Mapping[str, Any]
+    model: str
+    deployment: str
+    default_org: str
+    default_tier: str
+    key_names: Mapping[str, str]
+
+
+def values_of(facts: CallFacts, version: RuleVersion) -> Values:
+    """The values of the version's fields."""
+    return tuple([_READERS[field.partition(".")[0]](facts, field, version.trusts) for field in version.fields])
+
+
+def charge_of(guard: Guard, user: Any, data: Mapping[str, Any], model: str, deployment: str) -> tuple[str, str]:
+    """The tenant path and service tier of a call: as the gateway knows them, or as the identity rules in force make it."""
+    settings, rules = guard.settings, guard.rules
+    tags = tags_of(data) if settings.trust_tags else ()
+    said, tier = said_path(user, data, tags, settings.org), service_tier_of(tags, settings.service_tier)
+    version = None if rules is None else rules.at(guard.now_s())
+    if rules is None or version is None:
+        return joined(said), tier
+    facts = CallFacts(user, data, labelled(data), model, deployment, settings.org, settings.service_tier, rules.key_names)
+    charge = version.charge(said, tier, values_of(facts, version))
+    return joined(charge.path), charge.service_tier
+
+
+Trusts = Callable[[str], bool]
+
+
+def _owner(part: str, *names: str) -> Callable[[CallFacts, str, Trusts], tuple[str, ...]]:
+    def read(facts: CallFacts, _: str, trusts: Trusts) -> tuple[str, ...]:
+        found = first_of(facts.user, *names) or tag_of(_tags(facts, trusts(f"tag.{part}")), part)
+        return (found or (facts.default_org if part == "org" else ""),)
+
+    return read
+
+
+def _user(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
+    said = str(facts.data.get("user") or "") or first_of(facts.user, "end_user_id") if trusts(field) else ""
+    return (said or first_of(facts.user, "user_id"),)
+
+
+def _key_id(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
+    return (key_id_of(facts.user),)
+
+
+def _key_alias(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
+    alias = first_of(facts.user, "key_alias")
+    return (alias if is_label(alias) else facts.key_names.get(key_id_of(facts.user), ""),)
+
+
+def _service_tier(facts: CallFacts, _: str, trusts: Trusts) -> tuple[str, ...]:
+    named = tag_of(_tags(facts, trusts("tag.service_tier")), "service_tier")
+    return (named if named in ("P0", "P1", "P2") else facts.default_tier,)
+
+
+def _model(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
+    return (facts.model,)
+
+
+def _deployed(place: int) -> Callable[[CallFacts, str, Trusts], tuple[str, ...]]:
+    def read(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
+        parts = facts.deployment.split("/", 2)
+        return (parts[place] if len(parts) > place else "",)
+
+    return read
+
+
+def _gateway(_: CallFacts, __: str, ___: Trusts) -> tuple[str, ...]:
+    return ("litellm",)
+
+
+def _tag_values(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
+    tags = tuple([tag for tag in _tags(facts, trusts(field)) if is_label(tag)][:MAX_TAGS])
+    name = field[len("tag.") :]
+    if not name:
+        return tags or NOTHING
+    starts = (f"{name}:", f"{name}=")
+    return (next((tag[len(name) + 1 :].strip() for tag in tags if tag.startswith(starts)), ""),)
+
+
+def _header_value(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
+    name = field[len("header.") :]
+    if not trusts(field) or name != name.lower():
+        return NOTHING
+    return (header_of(facts.data, name),)
+
+
+def _metadata(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
+    name = field[len("metadata.") :]
+    if not may_be_kept(name):
+        return NOTHING
+    found: Any = ""
+    for place in LABELS if trusts(field) else LABELS[-1:]:
+        labels = facts.labelled.get(place)
+        if isinstance(labels, dict) and name in labels:
+            found = labels[name]
+    return (found if is_label(found) else "",)
+
+
+_READERS: dict[str, Callable[[CallFacts, str, Trusts], tuple[str, ...]]] = {
+    "org": _owner("org", "organization_alias", "org_id"),
+    "team": _owner("team", "team_alias", "team_id"),
+    "project": _owner("project", "project_alias", "project_id"),
+    "user": _user,
+    "key_id": _key_id,
+    "key_alias": _key_alias,
+    "service_tier": _service_tier,
+    "requested_model": _model,
+    "cluster": _deployed(0),
+    "namespace": _deployed(1),
+    "model_id": _deployed(2),
+    "gateway": _gateway,
+    "tag": _tag_values,
+    "header": _header_value,
+    "metadata": _metadata,
+}
+
+
+def _tags(facts: CallFacts, is_trusted: bool) -> tuple[str, ...]:
+    """The request's tags where they count, else those of the key, its team and project alone."""
+    if is_trusted:
+        return tags_of(facts.data)
+    found: list[str] = []
+    for owner in ("metadata", "team_metadata", "project_metadata"):
+        labels = getattr(facts.user, owner, None)
+        tags = labels.get("tags") if isinstance(labels, dict) else None
+        found += [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+    return tuple(found)
+
+
+def key_id_of(user: Any) -> str:
+    """The hash by which usage knows a key."""
+    return first_of(user, "api_key", "token")
+
+
+def header_of(data: Mapping[str, Any], name: str) -> str:
+    """A header of the client's request as a label, '' where there is none, or none that is kept."""
+    request = data.get("proxy_server_request")
+    headers = request.get("headers") if isinstance(request, dict) else None
+    value = headers.get(name) if isinstance(headers, Mapping) else None
+    return value if isinstance(value, str) and is_label(value) and may_be_kept(name) else ""
+
+
+def may_be_kept(name: str) -> bool:
+    """Whether a header or label of this name may be looked at: nothing that is named like a secret."""
+    return is_label(name) and len(name) <= MAX_LABEL_NAME and not any(word in name.lower() for word in SECRET_WORDS)
+
+
+def is_label(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_LABEL and value.isprintable()
 
 
 # ---- asgi ----
@@ -2445,13 +2868,9 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
 
     async def _obey(self, user: Any, data: dict[str, Any]) -> dict[str, Any] | None:
         model = str(data.get("model") or "")
-        tags = tags_of(data) if self._settings.trust_tags else ()
-        facts = RequestFacts(
-            model=model,
-            deployment=served_deployment(model, self._settings),
-            tenant=proven_tenant(user, data, tags, self._settings.org),
-            service_tier=service_tier_of(tags, self._settings.service_tier),
-        )
+        deployment = served_deployment(model, self._settings)
+        tenant, tier = charge_of(self.guard, user, data, model, deployment)
+        facts = RequestFacts(model=model, deployment=deployment, tenant=tenant, service_tier=tier)
         match = self.guard.match(facts)
         if match.needs_body:
             facts = await self._measured(match, facts, data)
@@ -2512,11 +2931,11 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         keys = self._settings.tenant_keys
         if not keys or not is_self_hosted(str(kwargs.get("model") or "")):
             return None
-        tags = tags_of(kwargs) if self._settings.trust_tags else ()
-        tenant = routed_tenant(kwargs, tags, self._settings.org)
+        known = labelled(kwargs)
+        model = str(known.get("original_model_group") or known.get("model_group") or "")
+        tenant, tier = charge_of(self.guard, key_of(known), kwargs, model, served_deployment(model, self._settings))
         if not tenant:
             return None
-        tier = service_tier_of(tags, self._settings.service_tier)
         signed = sign_tenant(tenant, tier, keys[0][1], self.guard.now_s())
         return {**kwargs, "extra_headers": {**(kwargs.get("extra_headers") or {}), HEADER: signed}}
 

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 '''
 ORDER = (
-    "settings", "entries", "policy", "prompt", "meters", "store", "counts", "guard", "wire", "fetch", "tenant_header",
-    "tokenizer", "truncate", "journal", "usage_sender", "operations", "stream_usage", "features", "identity", "asgi",
-    "litellm_hook",
+    "settings", "entries", "policy", "prompt", "meters", "store", "counts", "identity_rules", "guard", "wire", "fetch",
+    "tenant_header", "tokenizer", "truncate", "journal", "usage_sender", "operations", "stream_usage", "features", "identity",
+    "call_facts", "asgi", "litellm_hook",
 )  # fmt: skip
 
 

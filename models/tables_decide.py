@@ -139,6 +139,7 @@ class PolicyVersionRow(Base):
     expires_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
     entries: Mapped[list[Any]] = mapped_column(JSONB, nullable=False)
     digest: Mapped[str] = mapped_column(String, nullable=False)
+    identity: Mapped[dict[str, Any] | None] = mapped_column(JSONB)  # the identity rules for guards, NULL when there are none
 
 
 class GuardRow(Base):

@@ -87,7 +87,8 @@ def report(
     guard_seen(connection, caller.name, report.policy_version, now)
     # The audit chain takes no floats: their text differs between writers.
     detail = json.loads(report.model_dump_json(exclude_none=True), parse_float=str)
-    noteworthy = report.refused or report.dropped or report.break_glass or report.expired
+    rules_kept = report.rules_fault and report.note
+    noteworthy = report.refused or report.dropped or report.break_glass or report.expired or rules_kept
     if noteworthy:
         append_audit(connection, now, caller.name, "guard.report", f"guard:{caller.name}", detail)
     return GuardReportOut(audited=bool(noteworthy))

@@ -60,6 +60,12 @@ class IdentityRuleSet(_In):
         default_factory=lambda: PathParts(org="unassigned"), description="Fills the parts that are empty at the end."
     )
     rules: Annotated[list[IdentityRule], Field(max_length=500)] = Field(default_factory=list)
+    gateway_sets: Annotated[list[RuleText], Field(max_length=50)] = Field(
+        default_factory=list,
+        description="Of `user`, `tag`, `tag.NAME`, `header.NAME`, `metadata.NAME`: those the gateway sets itself, whatever the "
+        "client wrote. Guards refuse by these; all others count in the figures alone.",
+        examples=[["header.x-team"]],
+    )
 
     def plain(self) -> dict[str, Any]:
         """As ``core.identity_codec`` reads it."""

@@ -48,6 +48,8 @@ class GuardReportIn(BaseModel):
     dropped: Count = Field(0, description="Usage records lost by the sender; to be repaired from the spend log.")
     expired: bool = Field(False, description="The policy ran out and the guard follows its on_expiry.")
     break_glass: dict[str, Any] | None = Field(None, description="The local file {until, reason} in force.")
+    rules_version: Annotated[int, Field(ge=0, le=2**31)] | None = Field(None, description="Of the identity rules it applies.")
+    rules_fault: Name = Field("", description="Why it goes on with former identity rules: the newest hold what it does not know.")
     entries: list[GuardEntryCount] = Field(default_factory=list, max_length=1000)
     note: Name = ""
 

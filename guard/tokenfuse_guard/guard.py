@@ -9,10 +9,11 @@ from typing import Any, Callable, NamedTuple
 
 from tokenfuse_guard.counts import Counts
 from tokenfuse_guard.entries import NO_MATCH, PASS, Decision, Match, Refusal, RequestFacts
+from tokenfuse_guard.identity_rules import IdentityRules, UnknownRules
 from tokenfuse_guard.meters import NO_HOLD, Hold, Meters
 from tokenfuse_guard.policy import Policy, PolicyError, verify
 from tokenfuse_guard.settings import GuardSettings
-from tokenfuse_guard.store import BREAK_GLASS_FILE, BreakGlass, load_document, read_break_glass, save_document
+from tokenfuse_guard.store import BREAK_GLASS_FILE, RULES_FILE, BreakGlass, load_document, read_break_glass, save_document
 
 LOG = logging.getLogger("tokenfuse.guard")
 LOOK_EVERY_S = 1.0
@@ -39,6 +40,9 @@ class Guard:
         self.settings = settings
         self.now_s = now_s
         self.policy: Policy | None = None
+        self.rules: IdentityRules | None = None
+        self.rules_fault = ""
+        self._rules_document: Any = None
         self.counts = Counts(now_s())
         self.meters = Meters(settings.long_prompt_tokens)
         self.break_glass: BreakGlass | None = None
@@ -58,15 +62,30 @@ class Guard:
             document = load_document(self.settings.state_dir)
             if document is not None:
                 self.policy = verify(document, self.settings.keys, self.settings.name, 0, None)
+                self._take_rules(self.policy, document)
+                if self.rules_fault:
+                    self._load_rules()
         except (PolicyError, OSError) as error:
             self.trouble(f"kept policy not used: {error}")
+
+    def _load_rules(self) -> None:
+        """The identity rules that were in use before the kept policy came, which holds some this guard does not know."""
+        document = load_document(self.settings.state_dir, RULES_FILE)
+        if document is None:
+            return
+        policy = verify(document, self.settings.keys, self.settings.name, 0, None)
+        if policy.identity is not None:
+            self.rules, self._rules_document = IdentityRules(policy.identity), document
 
     def take(self, document: Any) -> Policy:
         """Verify a fetched document, keep it on disk and obey it. Raises PolicyError, and goes on with the old one."""
         held = 0 if self.policy is None else self.policy.version
         policy = verify(document, self.settings.keys, self.settings.name, held, self.now_s())
+        self._take_rules(policy, document)
         if self.settings.state_dir:
             try:
+                if self.rules_fault and self._rules_document is not None:
+                    save_document(self.settings.state_dir, self._rules_document, RULES_FILE)
                 save_document(self.settings.state_dir, document)
             except OSError as error:
                 self.trouble(f"policy not kept on disk: {error}")
@@ -74,6 +93,20 @@ class Guard:
         if policy.unknown:
             self.trouble(f"{policy.unknown} entries with actions this guard does not know were left out")
         return policy
+
+    def _take_rules(self, policy: Policy, document: Any) -> None:
+        """Use the policy's identity rules; when it holds some this guard does not know, go on with those in use, and say so."""
+        try:
+            if policy.identity is None:
+                self.rules = None
+            elif self.rules is None or self.rules.raw != policy.identity:
+                self.rules = IdentityRules(policy.identity)
+            self.rules_fault, self._rules_document = "", document
+        except UnknownRules as error:
+            fault = f"identity rules not known to this guard, the former ones are kept: {error}"
+            if fault != self.rules_fault:
+                self.trouble(fault)
+            self.rules_fault = fault
 
     def trouble(self, message: str) -> None:
         """Something a person should know: logged, and the newest goes into the report."""
@@ -153,5 +186,12 @@ class Guard:
         found["policy_version"] = None if policy is None else policy.version
         found["expired"] = expired
         found["break_glass"] = None if glass is None else {"until": glass.until, "reason": glass.reason}
-        found["note"] = "".join(c for c in self.fault if c.isprintable())[:120]
+        rules = None if self.rules is None else self.rules.at(now_s)
+        found["rules_version"] = None if rules is None else rules.version
+        found["rules_fault"] = _printable(self.rules_fault)
+        found["note"] = _printable(self.fault)
         return found
+
+
+def _printable(text: str) -> str:
+    return "".join(c for c in text if c.isprintable())[:120]

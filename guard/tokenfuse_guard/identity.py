@@ -18,6 +18,16 @@ MAX_REMEMBERED = 1000
 _SERVED: dict[tuple[int, str], str] = {}
 
 
+def labelled(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metadata that LiteLLM itself writes to (routes differ); empty where it wrote none. It takes ``user_api_key_*`` out of
+    whatever a client sends, so these keys are its own."""
+    for name in ("metadata", "litellm_metadata"):
+        found = data.get(name)
+        if isinstance(found, dict) and "user_api_key_hash" in found:
+            return found
+    return {}
+
+
 def tags_of(data: Mapping[str, Any]) -> tuple[str, ...]:
     """The request's tags, as LiteLLM will log them."""
     for name in ("metadata", "litellm_metadata"):
@@ -28,26 +38,30 @@ def tags_of(data: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def proven_tenant(user: Any, data: Mapping[str, Any], tags: tuple[str, ...], default_org: str) -> str:
+def said_path(user: Any, data: Mapping[str, Any], tags: tuple[str, ...], default_org: str) -> tuple[str, str, str, str]:
+    """(org, team, project, user) as the gateway knows them; '' where it knows none."""
+    return (
+        first_of(user, "organization_alias", "org_id") or tag_of(tags, "org") or default_org,
+        first_of(user, "team_alias", "team_id") or tag_of(tags, "team"),
+        first_of(user, "project_alias", "project_id") or tag_of(tags, "project"),
+        str(data.get("user") or "") or first_of(user, "end_user_id", "user_id"),
+    )
+
+
+def joined(parts: tuple[str, ...]) -> str:
     """``ORG/TEAM/PROJECT/USER`` as far as it is known without a gap; "" when there is no organisation.
 
     A part that holds a slash ends the path: no scope can name it.
     """
-    said = [
-        _first(user, "organization_alias", "org_id") or _tag(tags, "org") or default_org,
-        _first(user, "team_alias", "team_id") or _tag(tags, "team"),
-        _first(user, "project_alias", "project_id") or _tag(tags, "project"),
-        str(data.get("user") or "") or _first(user, "end_user_id", "user_id"),
-    ]
     path = []
-    for part in said:
+    for part in parts:
         if not part or "/" in part:
             break
         path.append(part)
     return "/".join(path)
 
 
-class _Logged:
+class LoggedKey:
     """A key's owner from the metadata LiteLLM attaches to a routed call."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
@@ -59,12 +73,14 @@ class _Logged:
         self.project_id = metadata.get("user_api_key_project_id")
         self.end_user_id = metadata.get("user_api_key_end_user_id")
         self.user_id = metadata.get("user_api_key_user_id")
+        self.api_key = metadata.get("user_api_key_hash")
+        self.key_alias = metadata.get("user_api_key_alias")
+        self.metadata = metadata.get("user_api_key_auth_metadata")
 
 
-def routed_tenant(kwargs: Mapping[str, Any], tags: tuple[str, ...], default_org: str) -> str:
-    """``proven_tenant`` of a call that has been routed to a deployment."""
-    metadata = kwargs.get("metadata") or kwargs.get("litellm_metadata")
-    return proven_tenant(_Logged(metadata if isinstance(metadata, dict) else {}), kwargs, tags, default_org)
+def key_of(metadata: Mapping[str, Any]) -> Any:
+    """The owner of a routed call's key: LiteLLM's own object where it is still there."""
+    return metadata.get("user_api_key_auth") or LoggedKey(metadata)
 
 
 def is_self_hosted(routed_model: str) -> bool:
@@ -73,7 +89,7 @@ def is_self_hosted(routed_model: str) -> bool:
 
 
 def service_tier_of(tags: tuple[str, ...], default: str) -> str:
-    named = _tag(tags, "service_tier")
+    named = tag_of(tags, "service_tier")
     return named if named in TIERS else default
 
 
@@ -110,7 +126,8 @@ def _served(router: Any, model_group: str, settings: GuardSettings) -> str:
     return settings.deployment_of(names[0] if names and names[0] else model_group)
 
 
-def _first(user: Any, *names: str) -> str:
+def first_of(user: Any, *names: str) -> str:
+    """The first of a key's attributes that says something."""
     for name in names:
         value = getattr(user, name, None)
         if value:
@@ -118,5 +135,6 @@ def _first(user: Any, *names: str) -> str:
     return ""
 
 
-def _tag(tags: tuple[str, ...], name: str) -> str:
+def tag_of(tags: tuple[str, ...], name: str) -> str:
+    """The value of a request tag ``name:value``, else ''."""
     return next((text.split(":", 1)[1].strip() for text in tags if text.startswith(name + ":")), "")

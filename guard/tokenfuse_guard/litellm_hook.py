@@ -14,18 +14,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tokenfuse_guard.call_facts import charge_of
 from tokenfuse_guard.entries import Decision, Match, Refusal, RequestFacts
 from tokenfuse_guard.features import CallTexts, FeatureWorker
 from tokenfuse_guard.fetch import Fetcher
 from tokenfuse_guard.guard import Guard
-from tokenfuse_guard.identity import (
-    is_self_hosted,
-    proven_tenant,
-    routed_tenant,
-    served_deployment,
-    service_tier_of,
-    tags_of,
-)
+from tokenfuse_guard.identity import is_self_hosted, key_of, labelled, served_deployment, tags_of
 from tokenfuse_guard.meters import NO_HOLD, Hold
 from tokenfuse_guard.operations import Operations
 from tokenfuse_guard.prompt import bound, output_field
@@ -132,13 +126,9 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
 
     async def _obey(self, user: Any, data: dict[str, Any]) -> dict[str, Any] | None:
         model = str(data.get("model") or "")
-        tags = tags_of(data) if self._settings.trust_tags else ()
-        facts = RequestFacts(
-            model=model,
-            deployment=served_deployment(model, self._settings),
-            tenant=proven_tenant(user, data, tags, self._settings.org),
-            service_tier=service_tier_of(tags, self._settings.service_tier),
-        )
+        deployment = served_deployment(model, self._settings)
+        tenant, tier = charge_of(self.guard, user, data, model, deployment)
+        facts = RequestFacts(model=model, deployment=deployment, tenant=tenant, service_tier=tier)
         match = self.guard.match(facts)
         if match.needs_body:
             facts = await self._measured(match, facts, data)
@@ -199,11 +189,11 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         keys = self._settings.tenant_keys
         if not keys or not is_self_hosted(str(kwargs.get("model") or "")):
             return None
-        tags = tags_of(kwargs) if self._settings.trust_tags else ()
-        tenant = routed_tenant(kwargs, tags, self._settings.org)
+        known = labelled(kwargs)
+        model = str(known.get("original_model_group") or known.get("model_group") or "")
+        tenant, tier = charge_of(self.guard, key_of(known), kwargs, model, served_deployment(model, self._settings))
         if not tenant:
             return None
-        tier = service_tier_of(tags, self._settings.service_tier)
         signed = sign_tenant(tenant, tier, keys[0][1], self.guard.now_s())
         return {**kwargs, "extra_headers": {**(kwargs.get("extra_headers") or {}), HEADER: signed}}
 

@@ -56,6 +56,7 @@ class Policy:
         self.issued_at_s = unix_seconds(raw["issued_at"])
         self.expires_at_s = unix_seconds(raw["expires_at"])
         self.guard = str(raw["guard"])
+        self.identity: Any = raw.get("identity")
         self.on_expiry = "closed" if raw.get("on_expiry") == "closed" else "open"
         found = [Entry(entry) for entry in raw["entries"]]
         self.unknown = sum(1 for entry in found if entry.action not in ACTIONS)

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from tokenfuse_guard.policy import PolicyError, unix_seconds
 
 POLICY_FILE = "policy.json"
+RULES_FILE = "identity.json"
+"""The last document whose identity rules this guard understood, kept once one came that it does not."""
 BREAK_GLASS_FILE = "break-glass.json"
 USAGE_FOLDER = "usage"
 
@@ -38,20 +40,20 @@ def write_atomic(path: str, data: bytes) -> None:
         raise
 
 
-def save_document(folder: str, document: Any) -> None:
+def save_document(folder: str, document: Any, name: str = POLICY_FILE) -> None:
     """Keep the document as received, signatures and all. Raises OSError."""
-    write_atomic(os.path.join(folder, POLICY_FILE), json.dumps(document).encode())
+    write_atomic(os.path.join(folder, name), json.dumps(document).encode())
 
 
-def load_document(folder: str) -> Any | None:
+def load_document(folder: str, name: str = POLICY_FILE) -> Any | None:
     """The kept document, None when there is none. Raises PolicyError when the file is not JSON, OSError when unreadable."""
     try:
-        with open(os.path.join(folder, POLICY_FILE), "rb") as file:
+        with open(os.path.join(folder, name), "rb") as file:
             return json.load(file)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise PolicyError("shape", f"{POLICY_FILE} in {folder} is not JSON: {error}") from error
+        raise PolicyError("shape", f"{name} in {folder} is not JSON: {error}") from error
 
 
 def read_break_glass(path: str) -> BreakGlass | None:

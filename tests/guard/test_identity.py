@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ingest.usage.litellm import tenant_of
-from tokenfuse_guard.identity import proven_tenant, service_tier_of, tags_of
+from tokenfuse_guard.identity import joined, said_path, service_tier_of, tags_of
 
 KEY = {"organization_alias": "acme", "org_id": "o1", "team_alias": "search", "team_id": "t1", "project_alias": "chat"}
 
@@ -31,7 +31,7 @@ KEY = {"organization_alias": "acme", "org_id": "o1", "team_alias": "search", "te
 )  # fmt: skip
 def test_the_tenant_path(key: dict[str, str], data: dict[str, Any], tags: tuple[str, ...], path: str) -> None:
     user = SimpleNamespace(**key)
-    assert proven_tenant(user, data, tags, "home") == path
+    assert joined(said_path(user, data, tags, "home")) == path
     logged = {f"user_api_key_{name.replace('organization', 'org')}": value for name, value in key.items()}
     ledger = tenant_of(logged, tags, end_user=data.get("user", ""), key_id="")
     said = [ledger.org or "home", ledger.team, ledger.project, ledger.user]

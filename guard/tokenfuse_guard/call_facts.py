@@ -1,0 +1,178 @@
+"""What a LiteLLM call says of itself, as values of the identity rules' fields: the same words that the usage record will bear.
+
+The gateway proves the key, and with it its alias, team, user, own tags and own labels. The end user, request tags, headers and
+request labels are the client's word: they count only where the rules mark the field as set by the gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Callable, NamedTuple
+
+from tokenfuse_guard.guard import Guard
+from tokenfuse_guard.identity import first_of, joined, labelled, said_path, service_tier_of, tag_of, tags_of
+from tokenfuse_guard.identity_rules import RuleVersion, Values
+
+MAX_LABEL, MAX_LABEL_NAME, MAX_TAGS = 64, 48, 100
+SECRET_WORDS = ("auth", "cookie", "credential", "password", "secret", "token", "api-key", "api_key", "apikey")
+LABELS = ("requester_metadata", "spend_logs_metadata", "user_api_key_auth_metadata")
+"""Where LiteLLM keeps labels, the owner's last: it wins."""
+NOTHING = ("",)
+
+
+class CallFacts(NamedTuple):
+    """``user`` is the key's owner (LiteLLM's UserAPIKeyAuth), ``labelled`` the metadata LiteLLM itself writes to."""
+
+    user: Any
+    data: Mapping[str, Any]
+    labelled: Mapping[str, Any]
+    model: str
+    deployment: str
+    default_org: str
+    default_tier: str
+    key_names: Mapping[str, str]
+
+
+def values_of(facts: CallFacts, version: RuleVersion) -> Values:
+    """The values of the version's fields."""
+    return tuple([_READERS[field.partition(".")[0]](facts, field, version.trusts) for field in version.fields])
+
+
+def charge_of(guard: Guard, user: Any, data: Mapping[str, Any], model: str, deployment: str) -> tuple[str, str]:
+    """The tenant path and service tier of a call: as the gateway knows them, or as the identity rules in force make it."""
+    settings, rules = guard.settings, guard.rules
+    tags = tags_of(data) if settings.trust_tags else ()
+    said, tier = said_path(user, data, tags, settings.org), service_tier_of(tags, settings.service_tier)
+    version = None if rules is None else rules.at(guard.now_s())
+    if rules is None or version is None:
+        return joined(said), tier
+    facts = CallFacts(user, data, labelled(data), model, deployment, settings.org, settings.service_tier, rules.key_names)
+    charge = version.charge(said, tier, values_of(facts, version))
+    return joined(charge.path), charge.service_tier
+
+
+Trusts = Callable[[str], bool]
+
+
+def _owner(part: str, *names: str) -> Callable[[CallFacts, str, Trusts], tuple[str, ...]]:
+    def read(facts: CallFacts, _: str, trusts: Trusts) -> tuple[str, ...]:
+        found = first_of(facts.user, *names) or tag_of(_tags(facts, trusts(f"tag.{part}")), part)
+        return (found or (facts.default_org if part == "org" else ""),)
+
+    return read
+
+
+def _user(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
+    said = str(facts.data.get("user") or "") or first_of(facts.user, "end_user_id") if trusts(field) else ""
+    return (said or first_of(facts.user, "user_id"),)
+
+
+def _key_id(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
+    return (key_id_of(facts.user),)
+
+
+def _key_alias(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
+    alias = first_of(facts.user, "key_alias")
+    return (alias if is_label(alias) else facts.key_names.get(key_id_of(facts.user), ""),)
+
+
+def _service_tier(facts: CallFacts, _: str, trusts: Trusts) -> tuple[str, ...]:
+    named = tag_of(_tags(facts, trusts("tag.service_tier")), "service_tier")
+    return (named if named in ("P0", "P1", "P2") else facts.default_tier,)
+
+
+def _model(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
+    return (facts.model,)
+
+
+def _deployed(place: int) -> Callable[[CallFacts, str, Trusts], tuple[str, ...]]:
+    def read(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
+        parts = facts.deployment.split("/", 2)
+        return (parts[place] if len(parts) > place else "",)
+
+    return read
+
+
+def _gateway(_: CallFacts, __: str, ___: Trusts) -> tuple[str, ...]:
+    return ("litellm",)
+
+
+def _tag_values(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
+    tags = tuple([tag for tag in _tags(facts, trusts(field)) if is_label(tag)][:MAX_TAGS])
+    name = field[len("tag.") :]
+    if not name:
+        return tags or NOTHING
+    starts = (f"{name}:", f"{name}=")
+    return (next((tag[len(name) + 1 :].strip() for tag in tags if tag.startswith(starts)), ""),)
+
+
+def _header_value(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
+    name = field[len("header.") :]
+    if not trusts(field) or name != name.lower():
+        return NOTHING
+    return (header_of(facts.data, name),)
+
+
+def _metadata(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
+    name = field[len("metadata.") :]
+    if not may_be_kept(name):
+        return NOTHING
+    found: Any = ""
+    for place in LABELS if trusts(field) else LABELS[-1:]:
+        labels = facts.labelled.get(place)
+        if isinstance(labels, dict) and name in labels:
+            found = labels[name]
+    return (found if is_label(found) else "",)
+
+
+_READERS: dict[str, Callable[[CallFacts, str, Trusts], tuple[str, ...]]] = {
+    "org": _owner("org", "organization_alias", "org_id"),
+    "team": _owner("team", "team_alias", "team_id"),
+    "project": _owner("project", "project_alias", "project_id"),
+    "user": _user,
+    "key_id": _key_id,
+    "key_alias": _key_alias,
+    "service_tier": _service_tier,
+    "requested_model": _model,
+    "cluster": _deployed(0),
+    "namespace": _deployed(1),
+    "model_id": _deployed(2),
+    "gateway": _gateway,
+    "tag": _tag_values,
+    "header": _header_value,
+    "metadata": _metadata,
+}
+
+
+def _tags(facts: CallFacts, is_trusted: bool) -> tuple[str, ...]:
+    """The request's tags where they count, else those of the key, its team and project alone."""
+    if is_trusted:
+        return tags_of(facts.data)
+    found: list[str] = []
+    for owner in ("metadata", "team_metadata", "project_metadata"):
+        labels = getattr(facts.user, owner, None)
+        tags = labels.get("tags") if isinstance(labels, dict) else None
+        found += [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+    return tuple(found)
+
+
+def key_id_of(user: Any) -> str:
+    """The hash by which usage knows a key."""
+    return first_of(user, "api_key", "token")
+
+
+def header_of(data: Mapping[str, Any], name: str) -> str:
+    """A header of the client's request as a label, '' where there is none, or none that is kept."""
+    request = data.get("proxy_server_request")
+    headers = request.get("headers") if isinstance(request, dict) else None
+    value = headers.get(name) if isinstance(headers, Mapping) else None
+    return value if isinstance(value, str) and is_label(value) and may_be_kept(name) else ""
+
+
+def may_be_kept(name: str) -> bool:
+    """Whether a header or label of this name may be looked at: nothing that is named like a secret."""
+    return is_label(name) and len(name) <= MAX_LABEL_NAME and not any(word in name.lower() for word in SECRET_WORDS)
+
+
+def is_label(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_LABEL and value.isprintable()
