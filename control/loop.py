@@ -26,7 +26,7 @@ from control.budget_watch import WatchReport, watch
 from control.ledger_close import CloseSettings, close_due
 from control.notify.webhook import WebhookEffector, WebhookSettings
 from control.outbox import drain
-from control.policy_publish import POLICY_TTL, publish
+from control.policy_publish import POLICY_TTL, GuardRules, publish
 from control.standing_check import check_next
 from core.breaker_values import Breaker, BreakerPolicy
 from core.errors import TokenfuseError
@@ -75,19 +75,19 @@ class PassReport:
     duration_ms: int
 
 
-def decide(engine: Engine, settings: ControlSettings) -> PassReport:
-    """Measure budgets, fold breakers, publish what changed."""
+def decide(engine: Engine, settings: ControlSettings, rules: GuardRules | None = None) -> PassReport:
+    """Measure budgets, fold breakers, publish what changed. ``rules`` remembers the identity rules between passes."""
     started, now = time.monotonic_ns(), settings.now()
     watched = _guarded("watching budgets", watch, engine, now, settings.policy) or WatchReport()
     for breaker in watched.changed:
         log.warning("breaker %s of %s is %s (epoch %d): %s", *_told(breaker))
-    published = _publish(engine, settings)
+    published = _publish(engine, settings, rules)
     return PassReport(watched, published, (time.monotonic_ns() - started) // 1_000_000)
 
 
-def _publish(engine: Engine, settings: ControlSettings) -> PublishedPolicy | None:
+def _publish(engine: Engine, settings: ControlSettings, rules: GuardRules | None) -> PublishedPolicy | None:
     with transaction(engine) as connection:
-        return publish(connection, settings.now(), settings.policy_ttl)
+        return publish(connection, settings.now(), settings.policy_ttl, rules)
 
 
 def _told(breaker: Breaker) -> tuple[int, str, str, int, str]:
@@ -129,9 +129,9 @@ def _as_runner(engine: Engine, settings: ControlSettings, stop: threading.Event,
         for channel in CHANNELS:
             connection.execute(f"LISTEN {channel}")
         lanes.start()
-        beaten = settings.now() - HEARTBEAT
+        beaten, rules = settings.now() - HEARTBEAT, GuardRules()
         while not stop.is_set():
-            report = _guarded("deciding", decide, engine, settings)
+            report = _guarded("deciding", decide, engine, settings, rules)
             if settings.now() >= beaten + HEARTBEAT:
                 beaten = settings.now()
                 _guarded("heartbeat", _beat, engine, settings, report)
