@@ -18,6 +18,7 @@ from models.tables_decide import (
     PolicyVersionRow,
     StandingLimitRow,
 )
+from models.tables_features import FeatureDirtyRow, FeatureFileRow, FeatureHourRow, ToolEdgeHourRow
 from models.tables_fleet import FleetCheckRow
 from models.tables_gpu import GpuDayRow, GpuHourRow, GpuMinuteRow
 from models.tables_identity import IdentityAliasRow, IdentityRuleSetRow
@@ -68,7 +69,8 @@ metadata = Base.metadata
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BillDeliveryRow", "BreakerEventRow", "BreakerRow", "BudgetRow",
     "BudgetStatusRow", "CapIncreaseRow", "ChargeDayRow",
-    "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow", "FleetCheckRow",
+    "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow",
+    "FeatureDirtyRow", "FeatureFileRow", "FeatureHourRow", "FleetCheckRow",
     "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow", "HeartbeatRow",
     "IdentityAliasRow", "IdentityRuleSetRow",
     "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",
@@ -76,6 +78,6 @@ __all__ = [
     "LedgerWindowDayRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow",
     "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingCheckRow",
     "StandingLimitRow",
-    "StreamStateRow", "UsageDayRow", "UsageDeploymentDayRow", "UsageDeploymentHourRow", "UsageHourRow", "UsageLengthRow",
-    "UsageMinuteRow", "UsageMonthRow", "UsageTeamDayRow", "UsageTeamHourRow", "UsageTeamMonthRow", "metadata",
+    "StreamStateRow", "ToolEdgeHourRow", "UsageDayRow", "UsageDeploymentDayRow", "UsageDeploymentHourRow", "UsageHourRow",
+    "UsageLengthRow", "UsageMinuteRow", "UsageMonthRow", "UsageTeamDayRow", "UsageTeamHourRow", "UsageTeamMonthRow", "metadata",
 ]  # fmt: skip

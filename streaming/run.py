@@ -24,6 +24,7 @@ from eventlog.layout import make_folder
 from models.database import open_engine
 from streaming import checkpoints
 from streaming.delta_columns import note_columns
+from streaming.features import FeatureKeeper
 from streaming.flink_rest import FlinkRest
 from streaming.jobs.main import refusal, write_spec
 from streaming.loader import Loader
@@ -57,9 +58,15 @@ def main(settings: StreamSettings, until_idle: bool, *, now: Callable[[], dateti
         watch = Watch(settings, engine, now, until_idle=until_idle)
         if not _own_the_run(stack, settings, watch, stopping, until_idle):
             return 0
+        features = FeatureKeeper(engine, settings.data_dir, settings.keep_archive_days, now)
         if settings.load:
-            stack.enter_context(_in_background(_loaded(Loader(engine, settings.deltas, now), stopping, wait=not until_idle)))
-        return Supervisor(settings, watch, now, stopping).serve(until_idle)
+            loader = _loaded(Loader(engine, settings.deltas, now), stopping, wait=not until_idle)
+            stack.enter_context(_in_background(loader))
+            stack.enter_context(_in_background(features))
+        code = Supervisor(settings, watch, now, stopping).serve(until_idle)
+        if settings.load and until_idle and code == 0 and not stopping.is_set():
+            features.catch_up()
+        return code
 
 
 def _own_the_run(stack: ExitStack, settings: StreamSettings, watch: Watch, stop: threading.Event, until_idle: bool) -> bool:
@@ -91,10 +98,10 @@ def _loaded(loader: Loader, stop: threading.Event, *, wait: bool) -> Loader:
 
 
 @contextmanager
-def _in_background(loader: Loader) -> Iterator[None]:
-    """The loader's thread, ended with the block."""
+def _in_background(worker: Loader | FeatureKeeper) -> Iterator[None]:
+    """The worker's thread, ended with the block."""
     stop = threading.Event()
-    thread = threading.Thread(target=loader.run_forever, args=(stop,), name="loader", daemon=True)
+    thread = threading.Thread(target=worker.run_forever, args=(stop,), name=type(worker).__name__, daemon=True)
     thread.start()
     try:
         yield
