@@ -29,6 +29,7 @@ def signed(
     lives_s: float = 900,
     keys: dict[str, bytes] | None = None,
     now: datetime | None = None,
+    identity: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A policy document as the centre signs it (docs/contracts.md)."""
     issued = now or datetime.now(UTC)
@@ -40,6 +41,7 @@ def signed(
             "guard": guard,
             "on_expiry": on_expiry,
             "entries": entries,
+            **({} if identity is None else {"identity": identity}),
         },
         sort_keys=True,
         separators=(",", ":"),
