@@ -50,6 +50,10 @@ class Client:
         """``GET /v1/efficiency``."""
         return self._get("/v1/efficiency", params)
 
+    def fleet_checks(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/fleet/checks``."""
+        return self._get("/v1/fleet/checks", params)
+
     def coverage(self, params: Mapping[str, str]) -> dict[str, Any]:
         """``GET /v1/coverage``."""
         return self._get("/v1/coverage", params)

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from sample_answers import ledger, overview, unit_costs
 from sample_fleet import efficiencies, heat_maps
+from sample_fleet_checks import fleet_checks
 from sample_quality import coverages, qualities
 
 GOOD_TOKEN = "tf_1_journey-secret"
@@ -22,6 +23,7 @@ ROUTES = {
     "/v1/ledger": ledger,
     "/v1/heat-map": heat_maps,
     "/v1/efficiency": efficiencies,
+    "/v1/fleet/checks": fleet_checks,
     "/v1/coverage": coverages,
     "/v1/quality": qualities,
 }

@@ -20,6 +20,7 @@ import streamlit as st
 from api_server import Api, serving
 from sample_answers import Kind, ledger, overview, unit_costs
 from sample_fleet import efficiencies, heat_maps
+from sample_fleet_checks import fleet_checks
 from sample_quality import coverages, qualities
 from streamlit.testing.v1 import AppTest
 
@@ -70,6 +71,9 @@ class FakeClient:
     def efficiency(self, params: Mapping[str, str]) -> dict[str, Any]:
         return self._read("efficiency", params)
 
+    def fleet_checks(self, params: Mapping[str, str]) -> dict[str, Any]:
+        return self._read("fleet_checks", params)
+
     def coverage(self, params: Mapping[str, str]) -> dict[str, Any]:
         return self._read("coverage", params)
 
@@ -87,6 +91,7 @@ BY_NAME = {
     "ledger": ledger,
     "heat_map": heat_maps,
     "efficiency": efficiencies,
+    "fleet_checks": fleet_checks,
     "coverage": coverages,
     "quality": qualities,
 }

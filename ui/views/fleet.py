@@ -18,6 +18,7 @@ from ui.components.session import fetch, now
 from ui.components.tables import download, draw_table, draw_unknowns
 from ui.view_models import ranges
 from ui.view_models.fleet import WORDS, figure_points, fleet_cards, fleet_table, fleet_unknowns, step_for
+from ui.view_models.fleet_checks import checks_line, checks_table
 
 MOST_POINTS = 50_000
 
@@ -53,6 +54,14 @@ def _series(window: Window, figure: str) -> None:
         st.warning(f"The first {len(answer['rows']):,} of {answer['total_rows']:,} points: choose a shorter range.")
 
 
+def _checks() -> None:
+    st.subheader("How engines and gateways are set")
+    answer = fetch("fleet_checks", {"limit": str(MOST_POINTS)})
+    st.caption(checks_line(answer))
+    if answer["rows"]:
+        draw_table(checks_table(answer["rows"]), "checks")
+
+
 def page() -> None:
     page_head("Fleet")
     at = now()
@@ -71,6 +80,7 @@ def page() -> None:
         hint = "`tokenfuse doctor fleet` says which engines do not answer."
         st.info(f"No engine page was read in this time range. {hint}", icon=":material/hourglass_empty:")
     explain_figures({WORDS[name].title: meaning for name, meaning in FIGURES.items()})
+    _checks()
 
 
 page()
