@@ -56,6 +56,7 @@ class BillDeliveryRow(Base):
     folder: Mapped[str] = mapped_column(String, nullable=False, server_default="")  # under DATA: lines-*.parquet, charges.parquet
     notes: Mapped[list[str]] = mapped_column(JSONB, nullable=False)  # what a person should know of it
     received_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
+    superseded_at: Mapped[datetime | None] = mapped_column(Utc)  # it held in [received_at, superseded_at)
 
 
 class ChargeDayRow(Base):

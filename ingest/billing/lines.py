@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import pyarrow.parquet
 
-from core.errors import BadInput
+from core.errors import BadInput, Unavailable
 from ingest.billing.adapter import Columns
 from ingest.billing.sql import MACROS, quoted, string
 
@@ -61,6 +61,8 @@ def read_lines(session: Any, files: Sequence[tuple[str, Path]], out: Path) -> Li
         target = out / f"lines-{number:04d}.parquet"
         try:
             rows += _write(session, path, target, names)
+        except duckdb.OutOfMemoryException as error:
+            raise Unavailable(f"{name} needs more memory than it may have", hint="raise bill_memory_mb") from error
         except duckdb.Error as error:
             raise _unreadable(name, error) from error
         except EOFError as error:
@@ -108,7 +110,7 @@ def _csv(path: Path) -> tuple[str, list[tuple[str, str]]]:
     packed = "gzip" if _is_gzip(path) else "none"
     source = (
         f"read_csv({string(str(path))}, columns = {{{columns}}}, header = true, auto_detect = false, "
-        f"delim = {string(delimiter)}, quote = '\"', escape = '\"', compression = '{packed}', max_line_size = 8388608)"
+        f"delim = {string(delimiter)}, quote = '\"', escape = '\"', compression = '{packed}', max_line_size = 2097152, buffer_size = 8388608)"
     )
     seen: dict[str, int] = {}
     cells = []
