@@ -691,6 +691,16 @@ class Admission(NamedTuple):
     notes: tuple[tuple[Entry, str], ...]
 
 
+class Overshoot(NamedTuple):
+    """How far a bucket was overdrawn since it last had credit. Tokens are known when an answer ends, so at most every request in
+    flight passes beside the one that crosses the limit: ``tokens`` <= ``most_in_flight`` x ``largest_request``."""
+
+    scope: str
+    tokens: int
+    largest_request: int
+    most_in_flight: int
+
+
 class Meters:
     """Token buckets and running counts by entry. A bucket refills evenly over a minute and may be overdrawn: the request that
     crosses it has passed, the next one waits until it is refilled."""
@@ -699,6 +709,10 @@ class Meters:
         self._long_prompt_tokens = long_prompt_tokens
         self._levels: dict[str, tuple[float, float]] = {}
         self._running: dict[str, int] = {}
+        self._in_flight: dict[str, int] = {}
+        self._most_in_flight: dict[str, int] = {}
+        self._largest: dict[str, int] = {}
+        self._overshoots: dict[str, Overshoot] = {}
         self._lock = threading.Lock()
 
     def admit(self, match: Match, facts: RequestFacts, now_s: float) -> Admission:
@@ -722,6 +736,10 @@ class Meters:
                 return Admission(first, NO_HOLD, tuple(notes))
             for entry in longs:
                 self._running[entry.id] = self._running.get(entry.id, 0) + 1
+            for entry in rates:
+                now_running = self._in_flight.get(entry.id, 0) + 1
+                self._in_flight[entry.id] = now_running
+                self._most_in_flight[entry.id] = max(now_running, self._most_in_flight.get(entry.id, 0))
         return Admission(None, Hold(tuple(rates), tuple(longs)), tuple(notes))
 
     def settle(self, hold: Hold, tokens: int, now_s: float) -> None:
@@ -729,12 +747,31 @@ class Meters:
         with self._lock:
             for entry in hold.rates:
                 self._levels[entry.id] = (self._level(entry, now_s) - tokens, now_s)
+                self._charged(entry, tokens)
             for entry in hold.longs:
                 left = self._running.get(entry.id, 0) - 1
                 if left > 0:
                     self._running[entry.id] = left
                 else:
                     self._running.pop(entry.id, None)
+
+    def overshoots(self) -> dict[str, Any]:
+        """Fields for the guard's report: by entry, what passed beyond a limit that can act only after the fact."""
+        with self._lock:
+            return {"overshoots": [{"entry": name, **found._asdict()} for name, found in self._overshoots.items()]}
+
+    def _charged(self, entry: Entry, tokens: int) -> None:
+        name = entry.id
+        self._in_flight[name] = self._in_flight.get(name, 1) - 1
+        self._largest[name] = max(tokens, self._largest.get(name, 0))
+        beyond = -int(self._levels[name][0])
+        if beyond > 0:
+            before = self._overshoots.get(name)
+            worst = max(beyond, before.tokens if before else 0)
+            self._overshoots[name] = Overshoot(entry.scope, worst, self._largest[name], self._most_in_flight.get(name, 1))
+        elif self._in_flight[name] <= 0:
+            for kept in (self._overshoots, self._largest, self._most_in_flight):
+                kept.pop(name, None)
 
     def _is_long(self, facts: RequestFacts) -> bool:
         if facts.prompt_tokens is not None:
@@ -997,6 +1034,9 @@ class IdentityRules:
         except (KeyError, TypeError, ValueError, AttributeError, re.error) as error:
             raise UnknownRules(f"{type(error).__name__}: {error}") from error
         self.raw = raw
+        fields = {field for version in self.versions for field in version.fields}
+        self.headers = tuple(sorted(field[len("header.") :] for field in fields if field.startswith("header.")))
+        """Headers that some rule looks at."""
         self._starts_ms = [version.from_ms for version in self.versions]
         if self._starts_ms != sorted(self._starts_ms):
             raise UnknownRules("versions out of order")
@@ -1615,7 +1655,7 @@ class Journal:
                 _remove_when_done(part)
 
     def left_behind(self) -> tuple[list[Any], list[str], int]:
-        """Payloads of processes that are gone, their files (remove them when the payloads are safe), and the count of torn lines."""
+        """Payloads of processes that are gone, their files (to remove once those are safe), and the count of torn lines."""
         payloads: list[Any] = []
         paths: list[str] = []
         torn = 0
@@ -2515,6 +2555,16 @@ def header_of(data: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) and is_label(value) and may_be_kept(name) else ""
 
 
+def logged_headers(guard: Guard, request: Any) -> dict[str, str]:
+    """The headers that rules look at, for the usage record: LiteLLM itself logs only those that begin with x-, and these
+    only with its enterprise package."""
+    rules = guard.rules
+    if rules is None or not rules.headers or not isinstance(request, dict):
+        return {}
+    found = {name: header_of(request, name) for name in rules.headers}
+    return {name: value for name, value in found.items() if value}
+
+
 def may_be_kept(name: str) -> bool:
     """Whether a header or label of this name may be looked at: nothing that is named like a secret."""
     return is_label(name) and len(name) <= MAX_LABEL_NAME and not any(word in name.lower() for word in SECRET_WORDS)
@@ -2834,7 +2884,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         self._operations = Operations()
         self._streams = StreamUsage()
         self.features = FeatureWorker(self._settings.features_percent, self.sender.offer)
-        self._fetcher = Fetcher(self.guard, lambda: {**self.sender.stats(), **self.features.stats()})
+        self._fetcher = Fetcher(self.guard, self._stats)
         self._calls: OrderedDict[str, _Call] = OrderedDict()
         self._lock = threading.Lock()
         self._started = False
@@ -2976,7 +3026,13 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
             self._hand_over(self.sender.keep(self._explained(found, kwargs)), payload)
 
     def _explained(self, found: dict[str, Any], kwargs: Any) -> dict[str, Any]:
-        """With what LiteLLM's payload leaves out: the model the caller named, and a stream's usage as the upstream sent it."""
+        """With what LiteLLM's payload leaves out: the model the caller named, a header that identity rules look at, and a
+        stream's usage as the upstream sent it."""
+        headers = logged_headers(self.guard, kwargs.get("litellm_params"))
+        if headers:
+            metadata = found.get("metadata") or {}
+            known = metadata.get("requester_custom_headers") or {}
+            found["metadata"] = {**metadata, "requester_custom_headers": {**known, **headers}}
         asked = ((kwargs.get("litellm_params") or {}).get("proxy_server_request") or {}).get("body") or {}
         if isinstance(asked.get("model"), str):
             found["tokenfuse_requested_model"] = asked["model"]
@@ -3000,6 +3056,9 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
     def _settle(self) -> None:
         for failure in self._operations.due(self.guard.now_s()):
             self.sender.offer(failure)
+
+    def _stats(self) -> dict[str, Any]:
+        return {**self.sender.stats(), **self.features.stats(), **self.guard.meters.overshoots()}
 
     def stop(self) -> None:
         """Send or keep what is left."""

@@ -169,6 +169,16 @@ def header_of(data: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) and is_label(value) and may_be_kept(name) else ""
 
 
+def logged_headers(guard: Guard, request: Any) -> dict[str, str]:
+    """The headers that rules look at, for the usage record: LiteLLM itself logs only those that begin with x-, and these
+    only with its enterprise package."""
+    rules = guard.rules
+    if rules is None or not rules.headers or not isinstance(request, dict):
+        return {}
+    found = {name: header_of(request, name) for name in rules.headers}
+    return {name: value for name, value in found.items() if value}
+
+
 def may_be_kept(name: str) -> bool:
     """Whether a header or label of this name may be looked at: nothing that is named like a secret."""
     return is_label(name) and len(name) <= MAX_LABEL_NAME and not any(word in name.lower() for word in SECRET_WORDS)

@@ -114,6 +114,9 @@ class IdentityRules:
         except (KeyError, TypeError, ValueError, AttributeError, re.error) as error:
             raise UnknownRules(f"{type(error).__name__}: {error}") from error
         self.raw = raw
+        fields = {field for version in self.versions for field in version.fields}
+        self.headers = tuple(sorted(field[len("header.") :] for field in fields if field.startswith("header.")))
+        """Headers that some rule looks at."""
         self._starts_ms = [version.from_ms for version in self.versions]
         if self._starts_ms != sorted(self._starts_ms):
             raise UnknownRules("versions out of order")

@@ -14,12 +14,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tokenfuse_guard.call_facts import charge_of
+from tokenfuse_guard.call_facts import charge_of, logged_headers
 from tokenfuse_guard.entries import Decision, Match, Refusal, RequestFacts
 from tokenfuse_guard.features import CallTexts, FeatureWorker
 from tokenfuse_guard.fetch import Fetcher
 from tokenfuse_guard.guard import Guard
-from tokenfuse_guard.identity import is_self_hosted, key_of, labelled, served_deployment, tags_of
+from tokenfuse_guard.identity import is_self_hosted, key_of, labelled, served_deployment
 from tokenfuse_guard.meters import NO_HOLD, Hold
 from tokenfuse_guard.operations import Operations
 from tokenfuse_guard.prompt import bound, output_field
@@ -92,7 +92,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         self._operations = Operations()
         self._streams = StreamUsage()
         self.features = FeatureWorker(self._settings.features_percent, self.sender.offer)
-        self._fetcher = Fetcher(self.guard, lambda: {**self.sender.stats(), **self.features.stats()})
+        self._fetcher = Fetcher(self.guard, self._stats)
         self._calls: OrderedDict[str, _Call] = OrderedDict()
         self._lock = threading.Lock()
         self._started = False
@@ -234,7 +234,13 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
             self._hand_over(self.sender.keep(self._explained(found, kwargs)), payload)
 
     def _explained(self, found: dict[str, Any], kwargs: Any) -> dict[str, Any]:
-        """With what LiteLLM's payload leaves out: the model the caller named, and a stream's usage as the upstream sent it."""
+        """With what LiteLLM's payload leaves out: the model the caller named, a header that identity rules look at, and a
+        stream's usage as the upstream sent it."""
+        headers = logged_headers(self.guard, kwargs.get("litellm_params"))
+        if headers:
+            metadata = found.get("metadata") or {}
+            known = metadata.get("requester_custom_headers") or {}
+            found["metadata"] = {**metadata, "requester_custom_headers": {**known, **headers}}
         asked = ((kwargs.get("litellm_params") or {}).get("proxy_server_request") or {}).get("body") or {}
         if isinstance(asked.get("model"), str):
             found["tokenfuse_requested_model"] = asked["model"]
@@ -258,6 +264,9 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
     def _settle(self) -> None:
         for failure in self._operations.due(self.guard.now_s()):
             self.sender.offer(failure)
+
+    def _stats(self) -> dict[str, Any]:
+        return {**self.sender.stats(), **self.features.stats(), **self.guard.meters.overshoots()}
 
     def stop(self) -> None:
         """Send or keep what is left."""
