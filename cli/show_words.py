@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from core.feature_figures import FIGURES
 from core.money import plain
 from models.heat_map_repo import HeatMap
 
@@ -59,6 +60,11 @@ def _place(at: Any) -> Any:
 def efficiency_words(row: Mapping[str, Any], step: str | None) -> dict[str, Any]:
     """The figures of one screen's width."""
     return {**({step: row[step]} if step else {}), "deployment": row["deployment"], **{name: row[name] for name in SHOWN}}
+
+
+def feature_words(row: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """Keys, requests and the figures; an unknown one is empty (``--json`` says why)."""
+    return {**{key: row[key] for key in keys}, "requests": row["requests"], **{name: row[name] for name in FIGURES}}
 
 
 def quality_words(whole: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from api.routes import (
     breakers,
     budgets,
+    features,
     fleet,
     fleet_checks,
     gateway_counters,
@@ -30,6 +31,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     usage.routes,
     fleet.routes,
     fleet_checks.routes,
+    features.routes,
     ledger.routes,
     budgets.reads,
     budgets.writes,

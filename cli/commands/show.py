@@ -15,7 +15,7 @@ from cli.commands.gpus import gpus
 from cli.commands.metrics import metrics
 from cli.options import Run, common, parse_time, window_options
 from cli.output import Progress, print_json, print_rows
-from cli.show_words import coverage_words, efficiency_words, heat_map_grid, quality_words, standing_words
+from cli.show_words import coverage_words, efficiency_words, feature_words, heat_map_grid, quality_words, standing_words
 from cli.wiring import database, utc_now
 from control.data_quality import data_quality
 from control.standing_check import check_day
@@ -24,6 +24,7 @@ from core.windows import Window
 from models.coverage_repo import coverage_rows
 from models.database import transaction
 from models.efficiency_repo import efficiency_rows
+from models.feature_figures_repo import feature_rows, tool_edges
 from models.heat_map_repo import heat_map
 from models.ledger_repo import unit_cost_rows
 from models.quality_repo import data_faults, quarantine_counts
@@ -133,6 +134,27 @@ def efficiency_command(run: Run, step: str, given: tuple[str, ...], window: Wind
         rows = efficiency_rows(connection, chosen, _minutes(window), _filters(given), zone_name=run.settings.zone)
     shown = rows if run.as_json else [efficiency_words(row, chosen) for row in rows]
     print_rows(shown, as_json=run.as_json, empty="No engine was watched in this time range.")
+
+
+@show.command("features")
+@_by("deployment")
+@_where
+@click.option("--tools", is_flag=True, help="which tool was called after which within sessions")
+@window_options(timedelta(days=7))
+@common
+def features_command(run: Run, by: str, given: tuple[str, ...], tools: bool, window: Window) -> None:
+    """What requests are like: lengths, cached share, repetition, sessions, tools, like prompts (also by hour_of_week)."""
+    keys = _keys(by)
+    with database(run.settings) as engine, transaction(engine) as connection:
+        if tools:
+            rows = tool_edges(connection, window, _filters(given))
+        else:
+            rows = feature_rows(connection, keys, window, _filters(given), zone_name=run.settings.zone)
+    shown = rows if run.as_json or tools else [feature_words(row, keys) for row in rows]
+    empty = "No session called a tool" if tools else "No hour with requests was computed"
+    print_rows(
+        shown, as_json=run.as_json, empty=f"{empty} in this time range; the stream computes features of archived requests."
+    )
 
 
 @show.command()
