@@ -289,7 +289,7 @@ def _with_difference(inputs: WindowInputs, closed: LedgerWindow, units: RunningU
     if units is None or closed.capacity_cost is None or units.currency != closed.currency:
         return closed
     work = sum((r.work for r in inputs.usage if r.usage_source != "missing"), Work())
-    estimate = units.usage(work)
+    estimate = units.usage(work, QUARTER_HOUR.seconds * 1_000_000)
     known = sum((line.cost for line in closed.lines if line.key.kind in ("served", "wasted")), Decimal(0))
     shown = {"estimate": plain(estimate), "closed": plain(known), "difference": plain(known - estimate), "source": units.source}
     return replace(closed, detail={**closed.detail, "running_cost": shown})

@@ -152,9 +152,8 @@ def _priced(
 
 
 def _cost(row: OpenWork, units: RunningUnits, basis: CostBasis, now: datetime) -> Decimal:
-    if basis == "usage":
-        return units.usage(row.work)
-    return units.allocated(row.work, (now - row.place[1]) // timedelta(microseconds=1))
+    elapsed_us = (now - row.place[1]) // timedelta(microseconds=1)
+    return units.usage(row.work, elapsed_us) if basis == "usage" else units.allocated(row.work, elapsed_us)
 
 
 def freeze_open(connection: Connection, now: datetime) -> None:

@@ -33,20 +33,22 @@ class RunningUnits:
     capacity: Decimal | None
     source: str
 
-    def usage(self, work: Work) -> Decimal:
-        with localcontext(CONTEXT):
-            return quantize(self.unit * self.weights.total(work))
+    def usage(self, work: Work, elapsed_us: int) -> Decimal:
+        """At the unit, but no more than the capacity elapsed in the window: a source window with one small request in a minute
+        must not price a busy one many times over."""
+        return self._within(self.unit, work, elapsed_us)
 
     def allocated(self, work: Work, elapsed_us: int) -> Decimal:
-        """At the allocated unit, but no more than the capacity elapsed in the window, and no less than on the usage basis:
-        a nearly idle source window must not price a busy one many times over."""
-        usage = self.usage(work)
+        """At the allocated unit with the same limit, and no less than on the usage basis."""
+        return max(self.usage(work, elapsed_us), self._within(self.allocated_unit, work, elapsed_us))
+
+    def _within(self, unit: Decimal, work: Work, elapsed_us: int) -> Decimal:
         with localcontext(CONTEXT):
-            loaded = quantize(self.allocated_unit * self.weights.total(work))
-            if self.capacity is not None:
-                share = Decimal(min(max(elapsed_us, 0), QUARTER_HOUR_US)) / QUARTER_HOUR_US
-                loaded = min(loaded, quantize(self.capacity * share))
-        return max(usage, loaded)
+            cost = quantize(unit * self.weights.total(work))
+            if self.capacity is None:
+                return cost
+            share = Decimal(min(max(elapsed_us, 0), QUARTER_HOUR_US)) / QUARTER_HOUR_US
+            return min(cost, quantize(self.capacity * share))
 
     def as_text(self) -> dict[str, str | None]:
         """Decimals as plain text, for storage; ``units_from_text`` reads it back."""
