@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,6 +192,12 @@ def test_every_row_says_what_why_where_and_how() -> None:
     for check in CHECKS.values():
         assert all((check.what, check.why, check.source, check.fix))
         assert "{" not in check.fix.format(value="1") + check.to_know.format(value="1").replace("%{http_code}", "")
+
+
+def test_every_row_is_documented_as_it_is() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "doctor-fleet.md").read_text()
+    for check in CHECKS.values():
+        assert f"| `{check.id}` | {check.what} | {check.why} | {check.source} |" in text
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)), max_size=4))
