@@ -2,8 +2,8 @@
 
 Run: ``python -m bench.guard_overhead [--requests N] [--tenants N]``; prints JSON. Two places are timed: the ASGI middleware
 around an app that answers at once (``added`` = guarded − the bare app's median), and the decision inside the LiteLLM hook
-(identity, match, decide, count). "under cap" has a prompt cap in force on every request and a
-4 kB body under it. Times are the thread's own and the calmest of ten blocks
+(identity, match, decide, count) for callers of 1,000 end users, with and without identity rules. "under cap" has a prompt cap in
+force on every request and a 4 kB body under it. Times are the thread's own and the calmest of ten blocks
 is shown, so that a busy machine disturbs them less. A warm-up comes first.
 """
 
@@ -21,23 +21,32 @@ from itertools import count
 from typing import Any
 
 from tokenfuse_guard.asgi import GuardMiddleware, Message, Receive, Scope, Send
+from tokenfuse_guard.call_facts import charge_of
 from tokenfuse_guard.entries import RequestFacts
 from tokenfuse_guard.guard import Guard
-from tokenfuse_guard.identity import joined, said_path, service_tier_of
+from tokenfuse_guard.identity_rules import IdentityRules
 from tokenfuse_guard.policy import Policy
 from tokenfuse_guard.prompt import bound
 from tokenfuse_guard.settings import GuardSettings
 from tokenfuse_guard.tenant_header import HEADER, sign_tenant
 
-KEY, BLOCKS, USERS = b"k" * 32, 10, count()
+KEY, BLOCKS, USERS, RULES = b"k" * 32, 10, count(), 100
 SETTINGS = GuardSettings(deployment="eu/prod/tiny", tenant_keys=(("k1", KEY),))
 BODY = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "word " * 800}]}).encode()
+
+
+ATTACHED: dict[str, Any] = {
+    "metadata": {"user_api_key_hash": "a" * 64, "user_api_key_auth_metadata": {"owner": "search"}, "tags": ["env:prod"]},
+    "proxy_server_request": {"headers": {"x-team": "search"}},
+}
+"""What LiteLLM attaches to a call."""
 
 
 class Key:
     """A key's owner as LiteLLM hands it over."""
 
     organization_alias, team_alias, project_alias, user_id = "org7", "team42", "chat", "ann"
+    api_key, key_alias, metadata = "a" * 64, "rag-prod", {"tags": ["env:prod"]}
 
 
 def policy(tenants: int, *, cap: bool) -> Policy:
@@ -58,6 +67,23 @@ def guard_with(tenants: int, *, cap: bool) -> Guard:
     guard = Guard(SETTINGS)
     guard.policy = policy(tenants, cap=cap)
     return guard
+
+
+def identity_rules(rules: int) -> IdentityRules:
+    """Rules over alias, key, a tag, a header and a label; the last one is the one that applies."""
+    conditions = [["key_alias", "regex", "app([0-9]+)-([a-z]+)"], ["key_id", "prefix", "0"], ["tag.env", "exact", "dev"],
+                  ["header.x-team", "glob", "*-ads"], ["metadata.owner", "exact", "ops"]]  # fmt: skip
+    made: list[dict[str, Any]] = [{"when": [conditions[n % 5]], "set": {"team": f"t{n}"}} for n in range(rules - 1)]
+    made.append({"when": [["key_alias", "regex", "rag-([a-z]+)"]], "set": {"team": "rag-$1"}})
+    version = {
+        "version": 1,
+        "from_ms": 0,
+        "start": "said",
+        "default": {},
+        "gateway_sets": ["header.x-team"],
+        "rules": made,
+    }
+    return IdentityRules({"format": 1, "versions": [version], "names": {}})
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +113,8 @@ def hooked(guard: Guard, data: dict[str, Any], known: RequestFacts) -> None:
     """What the LiteLLM hook does on a request, its body having been parsed and measured by ``known``."""
     guard.posture()
     data["user"] = f"u{next(USERS) % 1000}"
-    facts = known._replace(tenant=joined(said_path(Key, data, (), "")), service_tier=service_tier_of((), "P1"))
+    tenant, tier = charge_of(guard, Key, data, known.model, known.deployment)
+    facts = known._replace(tenant=tenant, service_tier=tier)
     guard.decide(guard.match(facts), facts)
 
 
@@ -114,7 +141,7 @@ def run(requests: int, tenants: int) -> dict[str, Any]:
     """Added microseconds by place and whether a cap is in force."""
     length = [(b"content-length", str(len(BODY)).encode())]
     vouched = [*length, (HEADER.encode(), sign_tenant("org7/team42/chat/ann", "P1", KEY, time.time()).encode())]
-    data = json.loads(BODY)
+    data = {**json.loads(BODY), **ATTACHED}
     bare = quantiles_us(lambda: through(app, length), requests)
     found: dict[str, Any] = {"requests": requests, "tenants": tenants, "bare_app_us": bare}
     for name, cap in (("no cap", False), ("under cap", True)):
@@ -129,6 +156,9 @@ def run(requests: int, tenants: int) -> dict[str, Any]:
             found[f"{place}, {name}: added_us"] = {q: round(us - bare["p50"], 1) for q, us in took.items()}
         took = quantiles_us(partial(hooked, guard, data, known), requests)
         found[f"litellm hook, {name}: added_us"] = {q: round(us, 1) for q, us in took.items()}
+        guard.rules = identity_rules(RULES)
+        took = quantiles_us(partial(hooked, guard, data, known), requests)
+        found[f"litellm hook, {name}, {RULES} identity rules: added_us"] = {q: round(us, 1) for q, us in took.items()}
     found["measuring a parsed 4 kB body_us"] = quantiles_us(lambda: bound(data, 256) and None, requests)
     return found
 

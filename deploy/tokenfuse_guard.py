@@ -946,6 +946,9 @@ Path4 = tuple[str, ...]
 """(org, team, project, user); '' for a part that is not known."""
 Values = tuple[tuple[str, ...], ...]
 """The values of each of a version's ``fields``, in their order; an absent one is ('',)."""
+Made = tuple[tuple[Optional[str], ...], Optional[str]]
+"""The parts of a path and the tier that rules set; None where they leave it."""
+NOWHERE = ("",) * len(PATH)
 Caught = dict[str, str]
 Test = Callable[[str], Optional[Caught]]
 
@@ -977,11 +980,13 @@ class RuleVersion:
         self.version = int(raw["version"])
         self.from_ms = int(raw["from_ms"])
         self._keeps_said = _one_of(raw["start"], ("said", "empty")) == "said"
-        self._default = tuple((_one_of(part, PATH), str(text)) for part, text in raw["default"].items())
+        self._default = [(PATH.index(_one_of(part, PATH)), str(text)) for part, text in raw["default"].items()]
         self._marked = frozenset(str(field) for field in raw["gateway_sets"])
         self.fields = tuple(sorted({_field(condition[0]) for rule in raw["rules"] for condition in rule["when"]}))
         self._rules = [self._rule(rule) for rule in raw["rules"]]
-        self._answers: dict[tuple[Path4, str, Values], Charge] = {}
+        self.readers: Any = None
+        """How ``call_facts`` reads the values of ``fields``, made with the first request."""
+        self._answers: dict[Values, Made] = {}
 
     def trusts(self, field: str) -> bool:
         """Whether the gateway sets what a client could write there."""
@@ -997,26 +1002,28 @@ class RuleVersion:
 
     def charge(self, said: Path4, service_tier: str, values: Values) -> Charge:
         """Whom a request is charged to whose own path and tier these are."""
-        asked = (said, service_tier, values)
-        found = self._answers.get(asked)
-        if found is None:
+        made = self._answers.get(values)
+        if made is None:
             if len(self._answers) >= MAX_REMEMBERED_ANSWERS:
                 self._answers.clear()
-            found = self._answers[asked] = self._charge(said, service_tier, values)
-        return found
+            made = self._answers[values] = self._made(values)
+        parts, tier = made
+        start = said if self._keeps_said else NOWHERE
+        path = [was if part is None else part for was, part in zip(start, parts)]
+        for place, text in self._default:
+            path[place] = path[place] or text
+        return Charge(tuple(path), service_tier if tier is None else tier)
 
-    def _charge(self, said: Path4, service_tier: str, values: Values) -> Charge:
-        parts = dict(zip(PATH, said if self._keeps_said else ("",) * len(PATH)))
-        parts["service_tier"] = service_tier
+    def _made(self, values: Values) -> Made:
+        """What the rules that apply set, the later over the earlier."""
+        parts: dict[str, str] = {}
         for rule in self._rules:
             made = _made(rule, values)
             if made is not None:
                 parts.update(made)
                 if rule.stops:
                     break
-        for part, text in self._default:
-            parts[part] = parts[part] or text
-        return Charge(tuple(parts[part] for part in PATH), parts["service_tier"])
+        return tuple([parts.get(part) for part in PATH]), parts.get("service_tier")
 
 
 class IdentityRules:
@@ -1608,9 +1615,10 @@ PART = ".usage.part"
 class Part:
     """One file of a journal. ``waiting`` of its lines are not off our hands; closed and none waiting, it is removed."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, suffix: str = PART) -> None:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
-        self.path = os.path.join(folder, name + PART)
+        self.path = os.path.join(folder, name + suffix)
         self.waiting = 0
         self.closed = False
         hidden = os.path.join(folder, f".new-{name}")
@@ -1633,7 +1641,6 @@ class Journal:
             return None
         with self._lock:
             if self._part is None:
-                os.makedirs(self._folder, mode=0o700, exist_ok=True)
                 self._part = Part(self._folder)
             os.write(self._part.handle, line + b"\n")
             self._part.waiting += 1
@@ -1645,14 +1652,14 @@ class Journal:
             part, self._part = self._part, None
             if part is not None:
                 part.closed = True
-                _remove_when_done(part)
+                remove_when_done(part)
 
     def done(self, part: Part | None) -> None:
         """A line of this part is sent, kept elsewhere, or lost and counted."""
         if part is not None:
             with self._lock:
                 part.waiting -= 1
-                _remove_when_done(part)
+                remove_when_done(part)
 
     def left_behind(self) -> tuple[list[Any], list[str], int]:
         """Payloads of processes that are gone, their files (to remove once those are safe), and the count of torn lines."""
@@ -1662,7 +1669,7 @@ class Journal:
         for name in sorted(os.listdir(self._folder)) if self._folder and os.path.isdir(self._folder) else ():
             if name.endswith(PART):
                 path = os.path.join(self._folder, name)
-                for line in _orphan_lines(path, paths):
+                for line in orphan_lines(path, paths):
                     try:
                         payloads.append(json.loads(line))
                     except ValueError:
@@ -1670,7 +1677,8 @@ class Journal:
         return payloads, paths, torn
 
 
-def _remove_when_done(part: Part) -> None:
+def remove_when_done(part: Part) -> None:
+    """Unlink and close a part that is closed and of which nothing waits."""
     if part.closed and part.waiting <= 0 and part.handle >= 0:
         try:
             os.unlink(part.path)
@@ -1680,7 +1688,7 @@ def _remove_when_done(part: Part) -> None:
         part.handle = -1
 
 
-def _orphan_lines(path: str, paths: list[str]) -> list[bytes]:
+def orphan_lines(path: str, paths: list[str]) -> list[bytes]:
     """The lines of a part whose process is gone, which is then in ``paths``; else none."""
     try:
         handle = os.open(path, os.O_RDONLY)
@@ -1693,6 +1701,112 @@ def _orphan_lines(path: str, paths: list[str]) -> list[bytes]:
             return []
         paths.append(path)
         return file.read().splitlines()
+
+
+# ---- running_calls ----
+
+RUNNING = ".usage.running"
+COMPACT_LINES = 10_000
+STOPPED = {"error_class": "GatewayStopped", "error_message": "the gateway's process ended before it logged this call"}
+
+
+class RunningCalls:
+    """Attempts under way by LiteLLM's call id. ``folder`` "" keeps nothing."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder if fcntl is not None else ""
+        self._open: dict[str, list[bytes]] = {}
+        self._part: Part | None = None
+        self._lines = 0
+        self._lock = threading.Lock()
+
+    def began(self, call_id: str, payload: dict[str, Any]) -> None:
+        """An attempt goes to its upstream; ``payload`` is what to report should nothing more be heard of it. Raises OSError."""
+        if not self._folder or not call_id:
+            return
+        line = json.dumps({"began": call_id, "payload": payload}, default=str).encode()
+        with self._lock:
+            self._open.setdefault(call_id, []).append(line)
+            self._write(line)
+
+    def ended(self, call_id: str, *, every: bool) -> None:
+        """An attempt of this call is logged; ``every``: the call is over, whatever LiteLLM never logged of it. Raises OSError."""
+        with self._lock:
+            attempts = self._open.get(call_id)
+            if not attempts:
+                return
+            attempts.pop(0)
+            if every or not attempts:
+                del self._open[call_id]
+            self._write(json.dumps({"ended": call_id, "every": every}).encode())
+
+    def _write(self, line: bytes) -> None:
+        if self._part is None or self._lines >= COMPACT_LINES + 2 * len(self._open):
+            self._begin_file()
+        else:
+            os.write(self._part.handle, line + b"\n")
+            self._lines += 1
+
+    def _begin_file(self) -> None:
+        """A new file of what is open now; the old one goes."""
+        former, self._part = self._part, Part(self._folder, RUNNING)
+        held = [line for attempts in self._open.values() for line in attempts]
+        os.write(self._part.handle, b"".join(line + b"\n" for line in held))
+        self._lines = len(held)
+        if former is not None:
+            former.closed = True
+            remove_when_done(former)
+
+    def left_behind(self, logged: set[str]) -> tuple[list[dict[str, Any]], list[str]]:
+        """Payloads of calls that were under way in processes that are gone, but for those ``logged``; and the files."""
+        found: list[dict[str, Any]] = []
+        paths: list[str] = []
+        for name in sorted(os.listdir(self._folder)) if self._folder and os.path.isdir(self._folder) else ():
+            if name.endswith(RUNNING):
+                path = os.path.join(self._folder, name)
+                lines = orphan_lines(path, paths)
+                if lines:
+                    stopped_s = os.path.getmtime(path)
+                    calls = _still_open(lines)
+                    found.extend({**payload, "endTime": stopped_s} for call, payload in calls if call not in logged)
+        return found, paths
+
+
+def _still_open(lines: list[bytes]) -> list[tuple[str, dict[str, Any]]]:
+    calls: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue  # torn: its call was begun as the process ended, and never reached an upstream
+        if "began" in said:
+            calls.setdefault(said["began"], []).append(said["payload"])
+        elif said["every"]:
+            calls.pop(said["ended"], None)
+        else:
+            calls.get(said["ended"], [{}]).pop(0)
+    return [(call, attempts[-1]) for call, attempts in calls.items() if attempts]
+
+
+def unheard_of(call_id: str, kind: str, kwargs: Mapping[str, Any], known: Mapping[str, Any], now_s: float) -> dict[str, Any]:
+    """A call in the shape of LiteLLM's logging payload, from what is known as it is sent. ``known``: LiteLLM's metadata."""
+    model = str(kwargs.get("model") or "")
+    owner = {name: value for name, value in known.items() if name.startswith("user_api_key_") and isinstance(value, str)}
+    return {
+        "id": call_id,
+        "litellm_call_id": call_id,
+        "call_type": kind,
+        "status": "failure",
+        "startTime": now_s,
+        "model": model,
+        "custom_llm_provider": model.partition("/")[0] if "/" in model else "",
+        "model_group": known.get("model_group"),
+        "api_base": kwargs.get("api_base"),
+        "stream": kwargs.get("stream") is True,
+        "request_tags": known.get("tags") if isinstance(known.get("tags"), list) else [],
+        "metadata": owner,
+        "error_information": STOPPED,
+    }
 
 
 # ---- usage_sender ----
@@ -1727,6 +1841,7 @@ class UsageSender:
         self._url, self._token, self._folder, self._dropped = url, token, folder, dropped
         self._max_queue, self._max_spill_bytes, self._before = max_queue, max_spill_bytes, before
         self._journal = Journal(folder)
+        self._running = RunningCalls(folder)
         self._adopt_at_s = 0.0
         self._queue: deque[Kept] = deque()
         self._wake = threading.Event()
@@ -1743,6 +1858,20 @@ class UsageSender:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="tokenfuse-usage", daemon=True)
             self._thread.start()
+
+    def began(self, call_id: str, payload: dict[str, Any]) -> None:
+        """A call goes to its upstream: should this process be killed before it is logged, the next one reports ``payload``."""
+        try:
+            self._running.began(call_id, payload)
+        except OSError as error:
+            self.fault = f"a call not kept on disk: {error}"
+
+    def ended(self, call_id: str, *, every: bool) -> None:
+        """An attempt of a call is logged, or (``every``) the call is over."""
+        try:
+            self._running.ended(call_id, every=every)
+        except OSError as error:
+            self.fault = f"a call's end not kept on disk: {error}"
 
     def keep(self, payload: dict[str, Any]) -> Kept:
         """A copy that is safe from now on: should this process be killed, the next one sends it. To be offered when ready."""
@@ -1873,9 +2002,10 @@ class UsageSender:
         if torn:
             self.fault = f"{torn} lines of usage were torn when their process ended"
             self._dropped(torn)
-        lines = [json.dumps(payload).encode() for payload in payloads]
+        calls, call_paths = self._running.left_behind({str(payload.get("litellm_call_id")) for payload in payloads})
+        lines = [json.dumps(payload).encode() for payload in [*payloads, *calls]]
         if all([self._write(lines[at : at + BATCH]) for at in range(0, len(lines), BATCH)]):
-            for path in paths:
+            for path in [*paths, *call_paths]:
                 _remove(path)
 
     def _files(self) -> list[str]:
@@ -2074,8 +2204,15 @@ def is_sampled(payload: Mapping[str, Any], percent: int) -> bool:
     """Whether this call is among the ``percent`` computed: by its session where it has one, else by the call."""
     if percent <= 0:
         return False
-    name = str(payload.get("session_id") or payload.get("trace_id") or payload.get("litellm_call_id") or "")
+    name = _session_of(payload) or str(payload.get("trace_id") or payload.get("litellm_call_id") or "")
     return zlib.crc32(name.encode("utf-8", "replace")) % 100 < percent
+
+
+def _session_of(payload: Mapping[str, Any]) -> str:
+    """As the centre reads it."""
+    metadata = payload.get("metadata")
+    said = metadata.get("requester_metadata") if isinstance(metadata, dict) else None
+    return str(payload.get("session_id") or (said.get("session_id") if isinstance(said, dict) else None) or "")
 
 
 def compute(texts: CallTexts, breathe: Callable[[], None] = lambda: None) -> dict[str, Any] | None:
@@ -2419,9 +2556,14 @@ class CallFacts(NamedTuple):
     key_names: Mapping[str, str]
 
 
+Reader = Callable[[CallFacts], "tuple[str, ...]"]
+
+
 def values_of(facts: CallFacts, version: RuleVersion) -> Values:
     """The values of the version's fields."""
-    return tuple([_READERS[field.partition(".")[0]](facts, field, version.trusts) for field in version.fields])
+    if version.readers is None:
+        version.readers = [_READERS[field.partition(".")[0]](field, version.trusts) for field in version.fields]
+    return tuple([read(facts) for read in version.readers])
 
 
 def charge_of(guard: Guard, user: Any, data: Mapping[str, Any], model: str, deployment: str) -> tuple[str, str]:
@@ -2440,90 +2582,99 @@ def charge_of(guard: Guard, user: Any, data: Mapping[str, Any], model: str, depl
 Trusts = Callable[[str], bool]
 
 
-def _owner(part: str, *names: str) -> Callable[[CallFacts, str, Trusts], tuple[str, ...]]:
-    def read(facts: CallFacts, _: str, trusts: Trusts) -> tuple[str, ...]:
-        found = first_of(facts.user, *names) or tag_of(_tags(facts, trusts(f"tag.{part}")), part)
-        return (found or (facts.default_org if part == "org" else ""),)
+def _owner(part: str, *names: str) -> Callable[[str, Trusts], Reader]:
+    def reader(_: str, trusts: Trusts) -> Reader:
+        is_trusted, default = trusts(f"tag.{part}"), part == "org"
+
+        def read(facts: CallFacts) -> tuple[str, ...]:
+            found = first_of(facts.user, *names) or tag_of(_tags(facts, is_trusted), part)
+            return (found or (facts.default_org if default else ""),)
+
+        return read
+
+    return reader
+
+
+def _user(field: str, trusts: Trusts) -> Reader:
+    if trusts(field):
+        return lambda facts: (str(facts.data.get("user") or "") or first_of(facts.user, "end_user_id", "user_id"),)
+    return lambda facts: (first_of(facts.user, "user_id"),)
+
+
+def _key_alias(_: str, __: Trusts) -> Reader:
+    def read(facts: CallFacts) -> tuple[str, ...]:
+        alias = first_of(facts.user, "key_alias")
+        return (alias if is_label(alias) else facts.key_names.get(key_id_of(facts.user), ""),)
 
     return read
 
 
-def _user(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
-    said = str(facts.data.get("user") or "") or first_of(facts.user, "end_user_id") if trusts(field) else ""
-    return (said or first_of(facts.user, "user_id"),)
+def _service_tier(_: str, trusts: Trusts) -> Reader:
+    is_trusted = trusts("tag.service_tier")
+
+    def read(facts: CallFacts) -> tuple[str, ...]:
+        return (service_tier_of(_tags(facts, is_trusted), facts.default_tier),)
+
+    return read
 
 
-def _key_id(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
-    return (key_id_of(facts.user),)
-
-
-def _key_alias(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
-    alias = first_of(facts.user, "key_alias")
-    return (alias if is_label(alias) else facts.key_names.get(key_id_of(facts.user), ""),)
-
-
-def _service_tier(facts: CallFacts, _: str, trusts: Trusts) -> tuple[str, ...]:
-    named = tag_of(_tags(facts, trusts("tag.service_tier")), "service_tier")
-    return (named if named in ("P0", "P1", "P2") else facts.default_tier,)
-
-
-def _model(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
-    return (facts.model,)
-
-
-def _deployed(place: int) -> Callable[[CallFacts, str, Trusts], tuple[str, ...]]:
-    def read(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
+def _deployed(place: int) -> Callable[[str, Trusts], Reader]:
+    def read(facts: CallFacts) -> tuple[str, ...]:
         parts = facts.deployment.split("/", 2)
         return (parts[place] if len(parts) > place else "",)
 
+    return lambda _, __: read
+
+
+def _tag_values(field: str, trusts: Trusts) -> Reader:
+    name, is_trusted = field[len("tag.") :], trusts(field)
+    starts = (f"{name}:", f"{name}=")
+
+    def read(facts: CallFacts) -> tuple[str, ...]:
+        tags = [tag for tag in _tags(facts, is_trusted) if is_label(tag)][:MAX_TAGS]
+        if not name:
+            return tuple(tags) or NOTHING
+        return (next((tag[len(name) + 1 :].strip() for tag in tags if tag.startswith(starts)), ""),)
+
     return read
 
 
-def _gateway(_: CallFacts, __: str, ___: Trusts) -> tuple[str, ...]:
-    return ("litellm",)
-
-
-def _tag_values(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
-    tags = tuple([tag for tag in _tags(facts, trusts(field)) if is_label(tag)][:MAX_TAGS])
-    name = field[len("tag.") :]
-    if not name:
-        return tags or NOTHING
-    starts = (f"{name}:", f"{name}=")
-    return (next((tag[len(name) + 1 :].strip() for tag in tags if tag.startswith(starts)), ""),)
-
-
-def _header_value(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
+def _header_value(field: str, trusts: Trusts) -> Reader:
     name = field[len("header.") :]
-    if not trusts(field) or name != name.lower():
-        return NOTHING
-    return (header_of(facts.data, name),)
+    if not trusts(field) or name != name.lower() or not may_be_kept(name):
+        return lambda _: NOTHING
+    return lambda facts: (header_of(facts.data, name),)
 
 
-def _metadata(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
-    name = field[len("metadata.") :]
+def _metadata(field: str, trusts: Trusts) -> Reader:
+    name, places = field[len("metadata.") :], LABELS if trusts(field) else LABELS[-1:]
     if not may_be_kept(name):
-        return NOTHING
-    found: Any = ""
-    for place in LABELS if trusts(field) else LABELS[-1:]:
-        labels = facts.labelled.get(place)
-        if isinstance(labels, dict) and name in labels:
-            found = labels[name]
-    return (found if is_label(found) else "",)
+        return lambda _: NOTHING
+
+    def read(facts: CallFacts) -> tuple[str, ...]:
+        found: Any = ""
+        for place in places:
+            labels = facts.labelled.get(place)
+            if isinstance(labels, dict) and name in labels:
+                found = labels[name]
+        return (found if is_label(found) else "",)
+
+    return read
 
 
-_READERS: dict[str, Callable[[CallFacts, str, Trusts], tuple[str, ...]]] = {
+_READERS: dict[str, Callable[[str, Trusts], Reader]] = {
     "org": _owner("org", "organization_alias", "org_id"),
     "team": _owner("team", "team_alias", "team_id"),
     "project": _owner("project", "project_alias", "project_id"),
     "user": _user,
-    "key_id": _key_id,
+    "key_id": lambda _, __: lambda facts: (key_id_of(facts.user),),
     "key_alias": _key_alias,
     "service_tier": _service_tier,
-    "requested_model": _model,
+    "requested_model": lambda _, __: lambda facts: (facts.model,),
     "cluster": _deployed(0),
     "namespace": _deployed(1),
     "model_id": _deployed(2),
-    "gateway": _gateway,
+    "gateway": lambda _, __: lambda _facts: ("litellm",),
     "tag": _tag_values,
     "header": _header_value,
     "metadata": _metadata,
@@ -2548,11 +2699,11 @@ def key_id_of(user: Any) -> str:
 
 
 def header_of(data: Mapping[str, Any], name: str) -> str:
-    """A header of the client's request as a label, '' where there is none, or none that is kept."""
+    """A header of the client's request, '' where there is none, or none that is a label."""
     request = data.get("proxy_server_request")
     headers = request.get("headers") if isinstance(request, dict) else None
     value = headers.get(name) if isinstance(headers, Mapping) else None
-    return value if isinstance(value, str) and is_label(value) and may_be_kept(name) else ""
+    return value if is_label(value) else ""
 
 
 def logged_headers(guard: Guard, request: Any) -> dict[str, str]:
@@ -2561,7 +2712,7 @@ def logged_headers(guard: Guard, request: Any) -> dict[str, str]:
     rules = guard.rules
     if rules is None or not rules.headers or not isinstance(request, dict):
         return {}
-    found = {name: header_of(request, name) for name in rules.headers}
+    found = {name: header_of(request, name) for name in rules.headers if may_be_kept(name)}
     return {name: value for name, value in found.items() if value}
 
 
@@ -2571,6 +2722,7 @@ def may_be_kept(name: str) -> bool:
 
 
 def is_label(value: Any) -> bool:
+    """A short printable text: what a usage record keeps of a label."""
     return isinstance(value, str) and 0 < len(value) <= MAX_LABEL and value.isprintable()
 
 
@@ -2978,10 +3130,14 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Vouch for the tenant towards an engine of ours, whose own guard then obeys tenant scopes; never towards a vendor."""
+        known = labelled(kwargs)
+        if self._settings.usage and self._settings.url:
+            call_id = str(kwargs.get("litellm_call_id") or "")
+            kind = str(getattr(call_type, "value", call_type))
+            self.sender.began(call_id, unheard_of(call_id, kind, kwargs, known, self.guard.now_s()))
         keys = self._settings.tenant_keys
         if not keys or not is_self_hosted(str(kwargs.get("model") or "")):
             return None
-        known = labelled(kwargs)
         model = str(known.get("original_model_group") or known.get("model_group") or "")
         tenant, tier = charge_of(self.guard, key_of(known), kwargs, model, served_deployment(model, self._settings))
         if not tenant:
@@ -2996,6 +3152,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         call_id = str(data.get("litellm_call_id") or "")
         if response is None:
             self._operations.given_up(call_id, self.guard.now_s())
+            self.sender.ended(call_id, every=True)
         else:
             self._streams.watch(call_id, response)
         call = self._calls.get(call_id)
@@ -3045,8 +3202,10 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         """Failures wait until it is known whether another attempt followed."""
         call_id = str(payload.get("litellm_call_id") or "")
         if payload.get("status") == "failure":
+            self.sender.ended(call_id, every=False)
             ready = self._operations.failed(call_id, kept, self.guard.now_s())
         else:
+            self.sender.ended(call_id, every=True)
             ready = self._operations.answered(call_id)
             offered = (payload.get("model_parameters") or {}).get("tools")
             self.features.offer(kept, CallTexts(payload.get("messages"), payload.get("response"), offered))

@@ -33,9 +33,14 @@ class CallFacts(NamedTuple):
     key_names: Mapping[str, str]
 
 
+Reader = Callable[[CallFacts], "tuple[str, ...]"]
+
+
 def values_of(facts: CallFacts, version: RuleVersion) -> Values:
     """The values of the version's fields."""
-    return tuple([_READERS[field.partition(".")[0]](facts, field, version.trusts) for field in version.fields])
+    if version.readers is None:
+        version.readers = [_READERS[field.partition(".")[0]](field, version.trusts) for field in version.fields]
+    return tuple([read(facts) for read in version.readers])
 
 
 def charge_of(guard: Guard, user: Any, data: Mapping[str, Any], model: str, deployment: str) -> tuple[str, str]:
@@ -54,90 +59,99 @@ def charge_of(guard: Guard, user: Any, data: Mapping[str, Any], model: str, depl
 Trusts = Callable[[str], bool]
 
 
-def _owner(part: str, *names: str) -> Callable[[CallFacts, str, Trusts], tuple[str, ...]]:
-    def read(facts: CallFacts, _: str, trusts: Trusts) -> tuple[str, ...]:
-        found = first_of(facts.user, *names) or tag_of(_tags(facts, trusts(f"tag.{part}")), part)
-        return (found or (facts.default_org if part == "org" else ""),)
+def _owner(part: str, *names: str) -> Callable[[str, Trusts], Reader]:
+    def reader(_: str, trusts: Trusts) -> Reader:
+        is_trusted, default = trusts(f"tag.{part}"), part == "org"
+
+        def read(facts: CallFacts) -> tuple[str, ...]:
+            found = first_of(facts.user, *names) or tag_of(_tags(facts, is_trusted), part)
+            return (found or (facts.default_org if default else ""),)
+
+        return read
+
+    return reader
+
+
+def _user(field: str, trusts: Trusts) -> Reader:
+    if trusts(field):
+        return lambda facts: (str(facts.data.get("user") or "") or first_of(facts.user, "end_user_id", "user_id"),)
+    return lambda facts: (first_of(facts.user, "user_id"),)
+
+
+def _key_alias(_: str, __: Trusts) -> Reader:
+    def read(facts: CallFacts) -> tuple[str, ...]:
+        alias = first_of(facts.user, "key_alias")
+        return (alias if is_label(alias) else facts.key_names.get(key_id_of(facts.user), ""),)
 
     return read
 
 
-def _user(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
-    said = str(facts.data.get("user") or "") or first_of(facts.user, "end_user_id") if trusts(field) else ""
-    return (said or first_of(facts.user, "user_id"),)
+def _service_tier(_: str, trusts: Trusts) -> Reader:
+    is_trusted = trusts("tag.service_tier")
+
+    def read(facts: CallFacts) -> tuple[str, ...]:
+        return (service_tier_of(_tags(facts, is_trusted), facts.default_tier),)
+
+    return read
 
 
-def _key_id(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
-    return (key_id_of(facts.user),)
-
-
-def _key_alias(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
-    alias = first_of(facts.user, "key_alias")
-    return (alias if is_label(alias) else facts.key_names.get(key_id_of(facts.user), ""),)
-
-
-def _service_tier(facts: CallFacts, _: str, trusts: Trusts) -> tuple[str, ...]:
-    named = tag_of(_tags(facts, trusts("tag.service_tier")), "service_tier")
-    return (named if named in ("P0", "P1", "P2") else facts.default_tier,)
-
-
-def _model(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
-    return (facts.model,)
-
-
-def _deployed(place: int) -> Callable[[CallFacts, str, Trusts], tuple[str, ...]]:
-    def read(facts: CallFacts, _: str, __: Trusts) -> tuple[str, ...]:
+def _deployed(place: int) -> Callable[[str, Trusts], Reader]:
+    def read(facts: CallFacts) -> tuple[str, ...]:
         parts = facts.deployment.split("/", 2)
         return (parts[place] if len(parts) > place else "",)
 
+    return lambda _, __: read
+
+
+def _tag_values(field: str, trusts: Trusts) -> Reader:
+    name, is_trusted = field[len("tag.") :], trusts(field)
+    starts = (f"{name}:", f"{name}=")
+
+    def read(facts: CallFacts) -> tuple[str, ...]:
+        tags = [tag for tag in _tags(facts, is_trusted) if is_label(tag)][:MAX_TAGS]
+        if not name:
+            return tuple(tags) or NOTHING
+        return (next((tag[len(name) + 1 :].strip() for tag in tags if tag.startswith(starts)), ""),)
+
     return read
 
 
-def _gateway(_: CallFacts, __: str, ___: Trusts) -> tuple[str, ...]:
-    return ("litellm",)
-
-
-def _tag_values(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
-    tags = tuple([tag for tag in _tags(facts, trusts(field)) if is_label(tag)][:MAX_TAGS])
-    name = field[len("tag.") :]
-    if not name:
-        return tags or NOTHING
-    starts = (f"{name}:", f"{name}=")
-    return (next((tag[len(name) + 1 :].strip() for tag in tags if tag.startswith(starts)), ""),)
-
-
-def _header_value(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
+def _header_value(field: str, trusts: Trusts) -> Reader:
     name = field[len("header.") :]
-    if not trusts(field) or name != name.lower():
-        return NOTHING
-    return (header_of(facts.data, name),)
+    if not trusts(field) or name != name.lower() or not may_be_kept(name):
+        return lambda _: NOTHING
+    return lambda facts: (header_of(facts.data, name),)
 
 
-def _metadata(facts: CallFacts, field: str, trusts: Trusts) -> tuple[str, ...]:
-    name = field[len("metadata.") :]
+def _metadata(field: str, trusts: Trusts) -> Reader:
+    name, places = field[len("metadata.") :], LABELS if trusts(field) else LABELS[-1:]
     if not may_be_kept(name):
-        return NOTHING
-    found: Any = ""
-    for place in LABELS if trusts(field) else LABELS[-1:]:
-        labels = facts.labelled.get(place)
-        if isinstance(labels, dict) and name in labels:
-            found = labels[name]
-    return (found if is_label(found) else "",)
+        return lambda _: NOTHING
+
+    def read(facts: CallFacts) -> tuple[str, ...]:
+        found: Any = ""
+        for place in places:
+            labels = facts.labelled.get(place)
+            if isinstance(labels, dict) and name in labels:
+                found = labels[name]
+        return (found if is_label(found) else "",)
+
+    return read
 
 
-_READERS: dict[str, Callable[[CallFacts, str, Trusts], tuple[str, ...]]] = {
+_READERS: dict[str, Callable[[str, Trusts], Reader]] = {
     "org": _owner("org", "organization_alias", "org_id"),
     "team": _owner("team", "team_alias", "team_id"),
     "project": _owner("project", "project_alias", "project_id"),
     "user": _user,
-    "key_id": _key_id,
+    "key_id": lambda _, __: lambda facts: (key_id_of(facts.user),),
     "key_alias": _key_alias,
     "service_tier": _service_tier,
-    "requested_model": _model,
+    "requested_model": lambda _, __: lambda facts: (facts.model,),
     "cluster": _deployed(0),
     "namespace": _deployed(1),
     "model_id": _deployed(2),
-    "gateway": _gateway,
+    "gateway": lambda _, __: lambda _facts: ("litellm",),
     "tag": _tag_values,
     "header": _header_value,
     "metadata": _metadata,
@@ -162,11 +176,11 @@ def key_id_of(user: Any) -> str:
 
 
 def header_of(data: Mapping[str, Any], name: str) -> str:
-    """A header of the client's request as a label, '' where there is none, or none that is kept."""
+    """A header of the client's request, '' where there is none, or none that is a label."""
     request = data.get("proxy_server_request")
     headers = request.get("headers") if isinstance(request, dict) else None
     value = headers.get(name) if isinstance(headers, Mapping) else None
-    return value if isinstance(value, str) and is_label(value) and may_be_kept(name) else ""
+    return value if is_label(value) else ""
 
 
 def logged_headers(guard: Guard, request: Any) -> dict[str, str]:
@@ -175,7 +189,7 @@ def logged_headers(guard: Guard, request: Any) -> dict[str, str]:
     rules = guard.rules
     if rules is None or not rules.headers or not isinstance(request, dict):
         return {}
-    found = {name: header_of(request, name) for name in rules.headers}
+    found = {name: header_of(request, name) for name in rules.headers if may_be_kept(name)}
     return {name: value for name, value in found.items() if value}
 
 
@@ -185,4 +199,5 @@ def may_be_kept(name: str) -> bool:
 
 
 def is_label(value: Any) -> bool:
+    """A short printable text: what a usage record keeps of a label."""
     return isinstance(value, str) and 0 < len(value) <= MAX_LABEL and value.isprintable()

@@ -26,6 +26,9 @@ Path4 = tuple[str, ...]
 """(org, team, project, user); '' for a part that is not known."""
 Values = tuple[tuple[str, ...], ...]
 """The values of each of a version's ``fields``, in their order; an absent one is ('',)."""
+Made = tuple[tuple[Optional[str], ...], Optional[str]]
+"""The parts of a path and the tier that rules set; None where they leave it."""
+NOWHERE = ("",) * len(PATH)
 Caught = dict[str, str]
 Test = Callable[[str], Optional[Caught]]
 
@@ -57,11 +60,13 @@ class RuleVersion:
         self.version = int(raw["version"])
         self.from_ms = int(raw["from_ms"])
         self._keeps_said = _one_of(raw["start"], ("said", "empty")) == "said"
-        self._default = tuple((_one_of(part, PATH), str(text)) for part, text in raw["default"].items())
+        self._default = [(PATH.index(_one_of(part, PATH)), str(text)) for part, text in raw["default"].items()]
         self._marked = frozenset(str(field) for field in raw["gateway_sets"])
         self.fields = tuple(sorted({_field(condition[0]) for rule in raw["rules"] for condition in rule["when"]}))
         self._rules = [self._rule(rule) for rule in raw["rules"]]
-        self._answers: dict[tuple[Path4, str, Values], Charge] = {}
+        self.readers: Any = None
+        """How ``call_facts`` reads the values of ``fields``, made with the first request."""
+        self._answers: dict[Values, Made] = {}
 
     def trusts(self, field: str) -> bool:
         """Whether the gateway sets what a client could write there."""
@@ -77,26 +82,28 @@ class RuleVersion:
 
     def charge(self, said: Path4, service_tier: str, values: Values) -> Charge:
         """Whom a request is charged to whose own path and tier these are."""
-        asked = (said, service_tier, values)
-        found = self._answers.get(asked)
-        if found is None:
+        made = self._answers.get(values)
+        if made is None:
             if len(self._answers) >= MAX_REMEMBERED_ANSWERS:
                 self._answers.clear()
-            found = self._answers[asked] = self._charge(said, service_tier, values)
-        return found
+            made = self._answers[values] = self._made(values)
+        parts, tier = made
+        start = said if self._keeps_said else NOWHERE
+        path = [was if part is None else part for was, part in zip(start, parts)]
+        for place, text in self._default:
+            path[place] = path[place] or text
+        return Charge(tuple(path), service_tier if tier is None else tier)
 
-    def _charge(self, said: Path4, service_tier: str, values: Values) -> Charge:
-        parts = dict(zip(PATH, said if self._keeps_said else ("",) * len(PATH)))
-        parts["service_tier"] = service_tier
+    def _made(self, values: Values) -> Made:
+        """What the rules that apply set, the later over the earlier."""
+        parts: dict[str, str] = {}
         for rule in self._rules:
             made = _made(rule, values)
             if made is not None:
                 parts.update(made)
                 if rule.stops:
                     break
-        for part, text in self._default:
-            parts[part] = parts[part] or text
-        return Charge(tuple(parts[part] for part in PATH), parts["service_tier"])
+        return tuple([parts.get(part) for part in PATH]), parts.get("service_tier")
 
 
 class IdentityRules:

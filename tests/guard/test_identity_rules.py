@@ -230,5 +230,6 @@ def test_the_engine_is_told_the_tenant_that_rules_make(gateway: GuardSettings, c
 def test_guard_and_ledger_keep_the_same_labels(name: str, value: str) -> None:
     kept = identity_facts(headers={name: value})
     assert may_be_kept(name) is bool(identity_facts(headers={name: "a"}))
-    assert header_of({"proxy_server_request": {"headers": {name: value}}}, name) == next(iter(kept.values()), "")
+    found = header_of({"proxy_server_request": {"headers": {name: value}}}, name)
+    assert (found if may_be_kept(name) else "") == next(iter(kept.values()), "")
     assert all(not may_be_kept(f"x-{word}") for word in SECRET_WORDS)
