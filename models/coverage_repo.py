@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, localcontext
 from typing import Any
@@ -14,7 +14,7 @@ from core.money import CONTEXT
 from core.reconcile import KNOWN, Evidence, Reason, reconcile
 from core.windows import Window
 from models.reconcile_evidence import read_evidence
-from models.reconcile_repo import Key, Question, Views, read_views
+from models.reconcile_repo import Key, Question, Views, read_view_sums, read_views
 from models.usage_keys import DEPLOYMENT, DEPLOYMENT_COLUMNS, TIME_KEYS, Row, check_keys
 
 COVERAGE_KEYS: tuple[str, ...] = (*TIME_KEYS, DEPLOYMENT, *DEPLOYMENT_COLUMNS)
@@ -36,19 +36,31 @@ def coverage_rows(
     deployments whose engines were seen, and ``reasons``: {name, tokens_in, tokens_out, known, and requests, count, seconds,
     rests_in, rests_out where they apply}. The reasons' known tokens add up to the difference exactly; None is an amount that
     cannot be told. Every deployment and step of time is reconciled by itself and then summed. Usage bought from vendors has no
-    engine here and is left out. ``with_reasons`` False: no reason is looked for, which reads less.
+    engine here and is left out. ``with_reasons`` False: no reason is looked for (``reasons`` None), which reads less.
     """
     time_key = check_keys(by, filters or {}, COVERAGE_KEYS)
     question = Question(window, filters or {}, time_key, zone_name)
+    merged = _explained(connection, question, by) if with_reasons else _summed(connection, question, by)
+    return [_row(by, key, merged[key]) for key in sorted(merged, key=lambda key: tuple(map(str, key)))]
+
+
+def _summed(connection: Connection, question: Question, by: Sequence[str]) -> dict[tuple[Any, ...], _Sum]:
+    found = read_view_sums(connection, question, by)
+    return {
+        tuple(_shown_key(part) for part in key): _Sum(sums.engine, sums.gateway, sums.difference, None)
+        for key, sums in found.items()
+    }
+
+
+def _explained(connection: Connection, question: Question, by: Sequence[str]) -> dict[tuple[Any, ...], _Sum]:
     views = read_views(connection, question)
-    evidence = read_evidence(connection, question, views) if with_reasons else {}
+    evidence = read_evidence(connection, question, views)
     merged: dict[tuple[Any, ...], _Sum] = {}
     for key, found in views.items():
         group = merged.setdefault(tuple(_key(name, key) for name in by), _Sum())
         group.add(found)
-        if with_reasons:
-            group.explain(found, evidence.get(key, Evidence()))
-    return [_row(by, key, merged[key]) for key in sorted(merged, key=lambda key: tuple(map(str, key)))]
+        group.explain(found, evidence.get(key, Evidence()))
+    return merged
 
 
 def _key(name: str, key: Key) -> Any:
@@ -56,7 +68,11 @@ def _key(name: str, key: Key) -> Any:
         return str(key.deployment)
     if name not in TIME_KEYS:
         return getattr(key.deployment, name)
-    return key.step.astimezone(UTC) if isinstance(key.step, datetime) else key.step
+    return _shown_key(key.step)
+
+
+def _shown_key(part: Any) -> Any:
+    return part.astimezone(UTC) if isinstance(part, datetime) else part
 
 
 @dataclass(slots=True)
@@ -66,7 +82,7 @@ class _Sum:
     engine: tuple[int, int] | None = None
     gateway: tuple[int, int] = (0, 0)
     difference: tuple[int, int] | None = None
-    reasons: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reasons: dict[str, dict[str, Any]] | None = None
 
     def add(self, views: Views) -> None:
         booked = views.gateway
@@ -78,15 +94,16 @@ class _Sum:
         self.difference = _plus(self.difference, (did[0] - booked.tokens_in, did[1] - booked.tokens_out))
 
     def explain(self, views: Views, evidence: Evidence) -> None:
+        reasons = self.reasons = {} if self.reasons is None else self.reasons
         for reason in reconcile(views.engine, views.gateway, evidence).reasons:
-            self._merge(reason)
+            _merge(reasons.setdefault(reason.name, dict.fromkeys(_AMOUNTS)), reason)
 
-    def _merge(self, reason: Reason) -> None:
-        into = self.reasons.setdefault(reason.name, dict.fromkeys(_AMOUNTS))
-        for name in _AMOUNTS:
-            value = getattr(reason, name)
-            if value is not None:
-                into[name] = value if into[name] is None else into[name] + value
+
+def _merge(into: dict[str, Any], reason: Reason) -> None:
+    for name in _AMOUNTS:
+        value = getattr(reason, name)
+        if value is not None:
+            into[name] = value if into[name] is None else into[name] + value
 
 
 def _plus(one: tuple[int, int] | None, other: tuple[int, int]) -> tuple[int, int]:
@@ -104,7 +121,7 @@ def _row(by: Sequence[str], key: tuple[Any, ...], whole: _Sum) -> Row:
         "coverage": _ratio(engine, whole.gateway),
         "difference_in": difference[0],
         "difference_out": difference[1],
-        "reasons": list(_shown(whole.reasons)),
+        "reasons": None if whole.reasons is None else list(_shown(whole.reasons)),
     }
 
 

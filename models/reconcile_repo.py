@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from core.reconcile import EngineView, GatewayView
 from core.usage import Deployment
 from core.windows import Window, period_window, zone
-from models.usage_keys import DEPLOYMENT_COLUMNS, columns_of, filter_sql, key_sql
+from models.usage_keys import DEPLOYMENT_COLUMNS, TIME_KEYS, columns_of, filter_sql, key_sql
 from models.usage_pieces import Level, coarsest_for
 from models.usage_rollups import ENGINE, USAGE, Family, rollup_rows
 
@@ -98,6 +98,51 @@ def read_views(connection: Connection, question: Question) -> dict[Key, Views]:
     return {key: Views(engine.get(key), gateway.get(key, GatewayView())) for key in {*gateway, *engine}}
 
 
+@dataclass(frozen=True, slots=True)
+class ViewSums:
+    """Both views of one row summed over its deployments. ``engine`` and ``difference`` (engine - gateway of the deployments
+    whose engines were seen) are None where none was; each is (in, out)."""
+
+    engine: tuple[int, int] | None
+    gateway: tuple[int, int]
+    difference: tuple[int, int] | None
+
+
+_SIDES = """
+    SELECT {keys}sum(e.tokens_in)::bigint AS engine_in, sum(e.tokens_out)::bigint AS engine_out,
+           coalesce(sum(g.tokens_in), 0)::bigint AS gateway_in, coalesce(sum(g.tokens_out), 0)::bigint AS gateway_out,
+           sum(e.tokens_in - coalesce(g.tokens_in, 0))::bigint AS difference_in,
+           sum(e.tokens_out - coalesce(g.tokens_out, 0))::bigint AS difference_out
+    FROM (SELECT {names}, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out FROM ({gateway}) part GROUP BY {names}) g
+    FULL JOIN
+         (SELECT {names}, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out FROM ({engine}) part GROUP BY {names}) e
+    USING ({names}) {grouped}
+"""
+
+
+def read_view_sums(connection: Connection, question: Question, by: Sequence[str]) -> dict[tuple[Any, ...], ViewSums]:
+    """The two views by the keys ``by`` without what tells why they differ: one statement, and one row a key."""
+    where, values = filter_sql(question.filters)
+    values["vendor"] = VENDOR
+    booked = f"{INPUT_SQL} AS tokens_in, output AS tokens_out"
+    did = "prompt_tokens AS tokens_in, generation_tokens AS tokens_out"
+    gateway = _unsummed(question, USAGE, (), booked, f" AND cluster <> :vendor{where}", values, "g")
+    engine = _unsummed(question, ENGINE, (), did, where, values, "e")
+    keys = ", ".join(f'"{key}"' if key in TIME_KEYS else key_sql(key, "", question.zone_name, values) for key in by)
+    grouped = f"GROUP BY {', '.join(str(n + 1) for n in range(len(by)))}" if by else "HAVING count(*) > 0"
+    sql = _SIDES.format(keys=f"{keys}, " if by else "", names=_names(question), gateway=gateway, engine=engine, grouped=grouped)
+    return {tuple(row[: len(by)]): _sides(row) for row in connection.execute(text(sql), values)}
+
+
+def _sides(row: Any) -> ViewSums:
+    seen = row.engine_in is not None
+    return ViewSums(
+        (row.engine_in, row.engine_out) if seen else None,
+        (row.gateway_in, row.gateway_out),
+        (row.difference_in, row.difference_out) if seen else None,
+    )
+
+
 def _gateway(connection: Connection, question: Question) -> Iterator[tuple[Key, dict[str, int]]]:
     where, values = filter_sql(question.filters)
     values["vendor"] = VENDOR
@@ -119,8 +164,9 @@ def _engine(connection: Connection, question: Question) -> Iterator[tuple[Key, d
 
 
 def _unsummed(
-    question: Question, families: Sequence[Family], own: Sequence[str], columns: str, where: str, values: dict[str, Any]
-) -> str:
+    question: Question, families: Sequence[Family], own: Sequence[str], columns: str, where: str, values: dict[str, Any],
+    side: str = "",
+) -> str:  # fmt: skip
     """The rows of the question's window with its keys and ``columns``, which are of the key columns ``own`` and of sums."""
     coarsest = coarsest_for(question.time_key, question.window, question.zone_name)
     named = (*columns_of(question.filters), *DEPLOYMENT_COLUMNS, *own)
@@ -128,7 +174,7 @@ def _unsummed(
     def select(level: Level) -> str:
         return f"{_keys(question, level, values)}, {columns}"
 
-    return rollup_rows(families, question.window, coarsest, named, select, where, values)
+    return rollup_rows(families, question.window, coarsest, named, select, where, values, side)
 
 
 def _names(question: Question) -> str:

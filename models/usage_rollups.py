@@ -36,16 +36,17 @@ ENGINE: tuple[Family, ...] = (
 
 def rollup_rows(
     families: Sequence[Family], window: Window, coarsest: Level, named: Collection[str], select: Callable[[Level], str],
-    where: str, values: dict[str, Any],
+    where: str, values: dict[str, Any], side: str = "",
 ) -> str:  # fmt: skip
     """SQL of the unsummed rows of ``window``, so that PostgreSQL may read many of them with several workers: ``select`` of each
     piece's level from the rollups that have the key columns ``named`` (none coarser than ``coarsest``), and ``where``. Adds the
-    pieces' bounds to ``values``. Raises BadInput when an edge is no whole minute."""
+    pieces' bounds to ``values``, told apart by ``side`` where a statement asks twice. Raises BadInput when an edge is no whole
+    minute."""
     narrow = next(family for family in families if family.keys >= set(named))
     levels = [level for level in narrow.levels if LEVELS.index(level) <= LEVELS.index(coarsest)]
     cut = pieces(window, levels[-1] if levels else coarsest)
     return " UNION ALL ".join(
-        _piece(n, piece, _table(families, narrow, piece), select, where, values) for n, piece in enumerate(cut)
+        _piece(f"{side}{n}", piece, _table(families, narrow, piece), select, where, values) for n, piece in enumerate(cut)
     )
 
 
@@ -53,7 +54,7 @@ def _table(families: Sequence[Family], narrow: Family, piece: Piece) -> str:
     return f"{(narrow if piece.level in narrow.levels else families[-1]).prefix}_{piece.level}"
 
 
-def _piece(number: int, piece: Piece, table: str, select: Callable[[Level], str], where: str, values: dict[str, Any]) -> str:
+def _piece(number: str, piece: Piece, table: str, select: Callable[[Level], str], where: str, values: dict[str, Any]) -> str:
     values |= {f"start{number}": piece.start, f"end{number}": piece.end}
     time = piece.level
     return f"SELECT {select(time)} FROM {table} WHERE {time} >= :start{number} AND {time} < :end{number}{where}"

@@ -19,6 +19,11 @@ from models.usage_repo import COVERAGE_KEYS, USAGE_KEYS, coverage_rows, usage_ro
 
 routes = router("read", tags=["usage"])
 MINUTE = timedelta(minutes=1)
+REASONS_UP_TO = timedelta(days=62)
+Reasons = Annotated[
+    bool | None,
+    Query(description="Whether to look for the reasons of the difference; left out: for up to 62 days."),
+]
 By = Annotated[str | None, Query(max_length=200, description="Grouping keys, separated by commas; one time key at most.")]
 
 
@@ -38,12 +43,15 @@ def usage(
 
 @routes.get("/v1/coverage", response_model=CoverageOut, response_model_exclude_unset=True)
 def coverage(
-    parts: PartsDep, caller: CallerDep, connection: ConnectionDep, window: DayWindow, rows: RowsDep, by: By = "deployment"
-) -> dict[str, Any]:
-    """Engine tokens against gateway tokens and the reasons for the difference."""
+    parts: PartsDep, caller: CallerDep, connection: ConnectionDep, window: DayWindow, rows: RowsDep, by: By = "deployment",
+    reasons: Reasons = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Engine tokens against gateway tokens and the reasons for the difference (null: not looked for)."""
     require_all_tenants(caller, "coverage")
     whole_minutes(window)
-    found = coverage_rows(connection, parse_by(by, COVERAGE_KEYS), window, zone_name=parts.settings.zone)
+    looked_for = window.duration <= REASONS_UP_TO if reasons is None else reasons
+    keys = parse_by(by, COVERAGE_KEYS)
+    found = coverage_rows(connection, keys, window, zone_name=parts.settings.zone, with_reasons=looked_for)
     meta = window_meta(window) | {"freshness": freshness(connection)}
     return {"rows": rows.of(found), "total_rows": len(found), "meta": meta}
 

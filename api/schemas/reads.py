@@ -164,7 +164,9 @@ class CoverageRow(Keys):
     coverage: float | None = Field(description="Gateway tokens / engine tokens; null when the engine's are absent or zero.")
     difference_in: int | None = Field(description="Engine - gateway of deployments whose engines were seen.")
     difference_out: int | None
-    reasons: list[CoverageReason] = Field(description="Their known tokens add up to the difference exactly.")
+    reasons: list[CoverageReason] | None = Field(
+        description="Their known tokens add up to the difference exactly; null: they were not looked for."
+    )
 
 
 class CoverageOut(BaseModel):

@@ -87,6 +87,24 @@ def test_coverage_says_why(settled: Engine, api: Api, token: TokenMaker) -> None
     assert sum(reason["tokens_out"] or 0 for reason in row["reasons"]) == row["difference_out"] == 43
 
 
+@pytest.mark.parametrize(
+    ("since", "asked", "looked_for"),
+    [
+        ("2026-09-30T00:00:00Z", {}, True),
+        ("2026-09-29T00:00:00Z", {}, False),
+        ("2026-01-01T00:00:00Z", {"reasons": "true"}, True),
+        ("2026-11-30T00:00:00Z", {"reasons": "false"}, False),
+    ],
+)
+def test_coverage_of_more_than_62_days_looks_for_reasons_only_when_asked(
+    settled: Engine, api: Api, token: TokenMaker, since: str, asked: dict[str, str], looked_for: bool
+) -> None:
+    window = {"from": since, "to": "2026-12-01T00:00:00Z"}
+    (row,) = api.get("/v1/coverage", token("read"), **window, **asked).json()["rows"]
+    assert (row["reasons"] is not None) == looked_for
+    assert (row["difference_in"], row["difference_out"]) == (150, 43)
+
+
 def test_the_overview_of_an_empty_platform_is_null_with_reasons_not_zero(api: Api, token: TokenMaker) -> None:
     answer = api.get("/v1/overview", token("read")).json()
     assert answer["unit_cost_per_mtok"]["now"] is None

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import recording_rows
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from money_rows import KEYS, D
 from sqlalchemy import Connection, Engine, insert
 
@@ -185,7 +187,49 @@ def test_without_reasons_the_figures_are_the_same(db: Engine) -> None:
         engine(connection, {"minute": NOON, "prompt_tokens": 95, "generation_tokens": 10})
         (full,) = coverage_rows(connection, [], Window(NOON, NOON + HOUR))
         (bare,) = coverage_rows(connection, [], Window(NOON, NOON + HOUR), with_reasons=False)
-    assert {**full, "reasons": []} == bare
+    assert {**full, "reasons": None} == bare
+
+
+WORKED = st.lists(
+    st.tuples(st.integers(0, 24 * 9), st.sampled_from(("tiny", "big")), st.booleans(), st.integers(0, 99)),
+    min_size=1,
+    max_size=12,
+)
+"""Hours after noon, the model, whether the engine or the gateway tells, and how much."""
+
+
+KEYS_ASKED = (
+    (),
+    ("deployment",),
+    ("model_id", "day"),
+    ("day",),
+    ("hour",),
+    ("cluster", "hour", "deployment"),
+    ("minute",),
+)
+
+
+@given(
+    WORKED, st.sampled_from(KEYS_ASKED), st.sampled_from(("UTC", "Asia/Kolkata")), st.integers(0, 60 * 24 * 3),
+    st.integers(1, 60 * 24 * 7),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_short_way_is_the_long_way(
+    db: Engine, worked: list[tuple[int, str, bool, int]], by: tuple[str, ...], zone: str, start: int, length: int
+) -> None:
+    window = Window(NOON + start * MINUTE, NOON + (start + length) * MINUTE)
+    with db.connect() as connection:
+        once = {(model, hours, of_engine): tokens for hours, model, of_engine, tokens in worked}
+        told: dict[bool, list[tuple[dict[str, Any], int]]] = {True: [], False: []}
+        for (model, hours, of_engine), tokens in once.items():
+            told[of_engine].append(({"minute": NOON + hours * HOUR, "model_id": model}, tokens))
+        usage(connection, *({**key, "input_uncached": n, "output": 2} for key, n in told[False]))
+        engine(connection, *({**key, "prompt_tokens": n, "generation_tokens": 1} for key, n in told[True]))
+        full, bare = (
+            coverage_rows(connection, by, window, zone_name=zone, with_reasons=with_reasons) for with_reasons in (True, False)
+        )
+        connection.rollback()
+    assert [{**row, "reasons": None} for row in full] == bare
 
 
 def test_a_month_looks_for_unseen_time_by_the_hour(db: Engine) -> None:

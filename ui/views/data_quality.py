@@ -74,7 +74,7 @@ def _body(at: datetime) -> None:
         chosen = choose_range("7d", at)
     window = ranges.elapsed(ranges.parsed(fetch("overview", {})["meta"]) if chosen is None else chosen, at)
     answer = fetch("quality", {**ranges.params(window), "limit": str(NEWEST)})
-    rows = fetch("coverage", {**ranges.params(window), "by": "deployment"})["rows"]
+    rows = fetch("coverage", {**ranges.params(window), "by": "deployment", "reasons": "true"})["rows"]
     draw_span(answer["meta"], ranges.words(window), at)
     draw_narrow_cards(quality_cards(answer, rows))
     _kinds(answer)
