@@ -58,7 +58,7 @@ def write_charges(session: Any, lines: Lines, plan: ChargePlan, out: Path, *, pe
     try:
         session.execute(
             f"COPY (SELECT *, {bucket_sql()} AS bucket, {fixed} AS delivery_period FROM ({selects})) "
-            f"TO {string(str(path))} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
+            f"TO {string(str(path))} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE {ROW_GROUP})"
         )
     except (duckdb.OutOfRangeException, duckdb.ConversionException) as error:
         raise BadInput(TOO_LONG, where=lines.names[0], value=str(error).split("\n", 1)[0]) from error

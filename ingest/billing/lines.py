@@ -82,7 +82,7 @@ def _write(session: Any, path: Path, target: Path, names: dict[str, str]) -> int
     cells = ", ".join(f"{cell} AS {quoted(_name(names, header))}" for header, cell in headers)
     copied = session.execute(
         f"COPY (SELECT {cells} FROM {source}) TO {string(str(target))} "
-        f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
+        f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE {ROW_GROUP})"
     ).fetchone()
     return int(copied[0])
 
