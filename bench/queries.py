@@ -24,6 +24,7 @@ from bench.figures import Figure, Row, percentile
 from bench.http_ingest import free_port, wait_until_ready
 from bench.scratch import scratch
 from bench.year import END, Year, make
+from control.budget_standing import keep_standings
 from eventlog.spool import SpoolLog, SpoolSettings
 from models.access_repo import create_token
 from models.database import open_engine, start_embedded, transaction, upgrade
@@ -106,6 +107,7 @@ def measure(*, quick: bool) -> Row:
 def _ask(engine: Engine, folder: Path, year: Year, peers: Peers, repeats: int) -> tuple[tuple[Figure, ...], list[str]]:
     with transaction(engine) as connection:
         token = create_token(connection, "bench", ("read",), "", END)[1]
+    keep_standings(engine, END, every_s=5.0)  # as the control loop does beside the API
     log = SpoolLog(folder / "log", SpoolSettings(reserve_bytes=0, reserve_percent=0), lambda: END)
     spent = _statement_times(engine)
     figures: list[Figure] = []
