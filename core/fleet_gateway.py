@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from core.fleet_facts import Callback, GatewayFacts, GatewayModel, Judgement, StreamUsage, unknown
@@ -86,11 +87,11 @@ def usage_asked(target: str, served: frozenset[str], gateways: Sequence[GatewayF
     told: set[StreamUsage] = set()
     for one in gateways:
         always = one.switch("always_include_stream_usage")
+        address = frozenset({host_port(target)})
         if one.models is None:
             told.add("always" if always else "unknown")
-            continue
-        routed = [m for m in one.models if m.self_hosted and _serves(m, frozenset({host_port(target)}), served)]
-        told |= {"always" if always or m.asks_usage else "unknown" if always is None else "not always" for m in routed}
+        elif any(_serves(model, address, served) for model in _own(one)):
+            told.add("always" if always else "unknown" if always is None else "not always")
     order: tuple[StreamUsage, ...] = ("not always", "unknown", "always")
     return next((state for state in order if state in told), "no gateway")
 
@@ -100,19 +101,16 @@ def _own(facts: GatewayFacts) -> list[GatewayModel]:
 
 
 def always_stream_usage(facts: GatewayFacts) -> Judgement:
-    """Its own setting, or the parameters of every deployment that runs on our engines."""
+    """By its own setting alone: ``stream_options`` among a deployment's parameters makes the upstream send usage that LiteLLM then
+    throws away (seen in 1.95.1)."""
     told = facts.seen.get("always_include_stream_usage")
     if told is not None and told.value == "true":
         return Judgement("pass", "every stream is asked for its usage", "true", told.where)
-    own = _own(facts)
-    silent = sorted(model.name for model in own if not model.asks_usage)
-    if own and not silent:
-        return Judgement("pass", "each deployment asks for usage (stream_options)", f"{len(own)} deployments", own[0].where)
+    lost = sorted(model.name for model in _own(facts) if model.asks_usage)
+    named = f"; stream_options of {', '.join(lost)} do not help: LiteLLM throws that usage away" if lost else ""
     if told is None:
-        return unknown(facts, "always_include_stream_usage")
-    if facts.models is None:
-        return Judgement("unknown", "off; whether each deployment asks for usage could not be read", told.value, told.where)
-    named = f": {', '.join(silent)}" if silent else ""
+        said = unknown(facts, "always_include_stream_usage")
+        return replace(said, reason=said.reason + named)
     return Judgement("fail", f"streams of clients that do not ask are booked by a guess{named}", told.value, told.where)
 
 
