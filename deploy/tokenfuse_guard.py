@@ -1766,10 +1766,13 @@ class RunningCalls:
                 path = os.path.join(self._folder, name)
                 lines = orphan_lines(path, paths)
                 if lines:
-                    stopped_s = os.path.getmtime(path)
-                    calls = _still_open(lines)
-                    found.extend({**payload, "endTime": stopped_s} for call, payload in calls if call not in logged)
+                    found.extend(_stopped(payload, path) for call, payload in _still_open(lines) if call not in logged)
         return found, paths
+
+
+def _stopped(payload: dict[str, Any], path: str) -> dict[str, Any]:
+    """Ended when its process was last heard of; a file's time is coarser than ours and may lie before the call's own."""
+    return {**payload, "endTime": max(os.path.getmtime(path), payload["startTime"])}
 
 
 def _still_open(lines: list[bytes]) -> list[tuple[str, dict[str, Any]]]:

@@ -25,8 +25,8 @@ from __future__ import annotations
 '''
 ORDER = (
     "settings", "entries", "policy", "prompt", "meters", "store", "counts", "identity_rules", "guard", "wire", "fetch",
-    "tenant_header", "tokenizer", "truncate", "journal", "usage_sender", "operations", "stream_usage", "features", "identity",
-    "call_facts", "asgi", "litellm_hook",
+    "tenant_header", "tokenizer", "truncate", "journal", "running_calls", "usage_sender", "operations", "stream_usage",
+    "features", "identity", "call_facts", "asgi", "litellm_hook",
 )  # fmt: skip
 
 

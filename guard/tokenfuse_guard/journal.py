@@ -25,9 +25,10 @@ PART = ".usage.part"
 class Part:
     """One file of a journal. ``waiting`` of its lines are not off our hands; closed and none waiting, it is removed."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, suffix: str = PART) -> None:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
-        self.path = os.path.join(folder, name + PART)
+        self.path = os.path.join(folder, name + suffix)
         self.waiting = 0
         self.closed = False
         hidden = os.path.join(folder, f".new-{name}")
@@ -50,7 +51,6 @@ class Journal:
             return None
         with self._lock:
             if self._part is None:
-                os.makedirs(self._folder, mode=0o700, exist_ok=True)
                 self._part = Part(self._folder)
             os.write(self._part.handle, line + b"\n")
             self._part.waiting += 1
@@ -62,24 +62,24 @@ class Journal:
             part, self._part = self._part, None
             if part is not None:
                 part.closed = True
-                _remove_when_done(part)
+                remove_when_done(part)
 
     def done(self, part: Part | None) -> None:
         """A line of this part is sent, kept elsewhere, or lost and counted."""
         if part is not None:
             with self._lock:
                 part.waiting -= 1
-                _remove_when_done(part)
+                remove_when_done(part)
 
     def left_behind(self) -> tuple[list[Any], list[str], int]:
-        """Payloads of processes that are gone, their files (remove them when the payloads are safe), and the count of torn lines."""
+        """Payloads of processes that are gone, their files (to remove once those are safe), and the count of torn lines."""
         payloads: list[Any] = []
         paths: list[str] = []
         torn = 0
         for name in sorted(os.listdir(self._folder)) if self._folder and os.path.isdir(self._folder) else ():
             if name.endswith(PART):
                 path = os.path.join(self._folder, name)
-                for line in _orphan_lines(path, paths):
+                for line in orphan_lines(path, paths):
                     try:
                         payloads.append(json.loads(line))
                     except ValueError:
@@ -87,7 +87,8 @@ class Journal:
         return payloads, paths, torn
 
 
-def _remove_when_done(part: Part) -> None:
+def remove_when_done(part: Part) -> None:
+    """Unlink and close a part that is closed and of which nothing waits."""
     if part.closed and part.waiting <= 0 and part.handle >= 0:
         try:
             os.unlink(part.path)
@@ -97,7 +98,7 @@ def _remove_when_done(part: Part) -> None:
         part.handle = -1
 
 
-def _orphan_lines(path: str, paths: list[str]) -> list[bytes]:
+def orphan_lines(path: str, paths: list[str]) -> list[bytes]:
     """The lines of a part whose process is gone, which is then in ``paths``; else none."""
     try:
         handle = os.open(path, os.O_RDONLY)

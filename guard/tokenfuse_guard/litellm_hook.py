@@ -23,6 +23,7 @@ from tokenfuse_guard.identity import is_self_hosted, key_of, labelled, served_de
 from tokenfuse_guard.meters import NO_HOLD, Hold
 from tokenfuse_guard.operations import Operations
 from tokenfuse_guard.prompt import bound, output_field
+from tokenfuse_guard.running_calls import unheard_of
 from tokenfuse_guard.settings import GuardSettings, from_env
 from tokenfuse_guard.store import USAGE_FOLDER
 from tokenfuse_guard.stream_usage import StreamUsage
@@ -186,10 +187,14 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Vouch for the tenant towards an engine of ours, whose own guard then obeys tenant scopes; never towards a vendor."""
+        known = labelled(kwargs)
+        if self._settings.usage and self._settings.url:
+            call_id = str(kwargs.get("litellm_call_id") or "")
+            kind = str(getattr(call_type, "value", call_type))
+            self.sender.began(call_id, unheard_of(call_id, kind, kwargs, known, self.guard.now_s()))
         keys = self._settings.tenant_keys
         if not keys or not is_self_hosted(str(kwargs.get("model") or "")):
             return None
-        known = labelled(kwargs)
         model = str(known.get("original_model_group") or known.get("model_group") or "")
         tenant, tier = charge_of(self.guard, key_of(known), kwargs, model, served_deployment(model, self._settings))
         if not tenant:
@@ -204,6 +209,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         call_id = str(data.get("litellm_call_id") or "")
         if response is None:
             self._operations.given_up(call_id, self.guard.now_s())
+            self.sender.ended(call_id, every=True)
         else:
             self._streams.watch(call_id, response)
         call = self._calls.get(call_id)
@@ -253,8 +259,10 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
         """Failures wait until it is known whether another attempt followed."""
         call_id = str(payload.get("litellm_call_id") or "")
         if payload.get("status") == "failure":
+            self.sender.ended(call_id, every=False)
             ready = self._operations.failed(call_id, kept, self.guard.now_s())
         else:
+            self.sender.ended(call_id, every=True)
             ready = self._operations.answered(call_id)
             offered = (payload.get("model_parameters") or {}).get("tools")
             self.features.offer(kept, CallTexts(payload.get("messages"), payload.get("response"), offered))

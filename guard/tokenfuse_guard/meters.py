@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokenfuse_guard.entries import Entry, Match, Refusal, RequestFacts, refusal
 
@@ -29,6 +29,16 @@ class Admission(NamedTuple):
     notes: tuple[tuple[Entry, str], ...]
 
 
+class Overshoot(NamedTuple):
+    """How far a bucket was overdrawn since it last had credit. Tokens are known when an answer ends, so at most every request in
+    flight passes beside the one that crosses the limit: ``tokens`` <= ``most_in_flight`` x ``largest_request``."""
+
+    scope: str
+    tokens: int
+    largest_request: int
+    most_in_flight: int
+
+
 class Meters:
     """Token buckets and running counts by entry. A bucket refills evenly over a minute and may be overdrawn: the request that
     crosses it has passed, the next one waits until it is refilled."""
@@ -37,6 +47,10 @@ class Meters:
         self._long_prompt_tokens = long_prompt_tokens
         self._levels: dict[str, tuple[float, float]] = {}
         self._running: dict[str, int] = {}
+        self._in_flight: dict[str, int] = {}
+        self._most_in_flight: dict[str, int] = {}
+        self._largest: dict[str, int] = {}
+        self._overshoots: dict[str, Overshoot] = {}
         self._lock = threading.Lock()
 
     def admit(self, match: Match, facts: RequestFacts, now_s: float) -> Admission:
@@ -60,6 +74,10 @@ class Meters:
                 return Admission(first, NO_HOLD, tuple(notes))
             for entry in longs:
                 self._running[entry.id] = self._running.get(entry.id, 0) + 1
+            for entry in rates:
+                now_running = self._in_flight.get(entry.id, 0) + 1
+                self._in_flight[entry.id] = now_running
+                self._most_in_flight[entry.id] = max(now_running, self._most_in_flight.get(entry.id, 0))
         return Admission(None, Hold(tuple(rates), tuple(longs)), tuple(notes))
 
     def settle(self, hold: Hold, tokens: int, now_s: float) -> None:
@@ -67,12 +85,31 @@ class Meters:
         with self._lock:
             for entry in hold.rates:
                 self._levels[entry.id] = (self._level(entry, now_s) - tokens, now_s)
+                self._charged(entry, tokens)
             for entry in hold.longs:
                 left = self._running.get(entry.id, 0) - 1
                 if left > 0:
                     self._running[entry.id] = left
                 else:
                     self._running.pop(entry.id, None)
+
+    def overshoots(self) -> dict[str, Any]:
+        """Fields for the guard's report: by entry, what passed beyond a limit that can act only after the fact."""
+        with self._lock:
+            return {"overshoots": [{"entry": name, **found._asdict()} for name, found in self._overshoots.items()]}
+
+    def _charged(self, entry: Entry, tokens: int) -> None:
+        name = entry.id
+        self._in_flight[name] = self._in_flight.get(name, 1) - 1
+        self._largest[name] = max(tokens, self._largest.get(name, 0))
+        beyond = -int(self._levels[name][0])
+        if beyond > 0:
+            before = self._overshoots.get(name)
+            worst = max(beyond, before.tokens if before else 0)
+            self._overshoots[name] = Overshoot(entry.scope, worst, self._largest[name], self._most_in_flight.get(name, 1))
+        elif self._in_flight[name] <= 0:
+            for kept in (self._overshoots, self._largest, self._most_in_flight):
+                kept.pop(name, None)
 
     def _is_long(self, facts: RequestFacts) -> bool:
         if facts.prompt_tokens is not None:

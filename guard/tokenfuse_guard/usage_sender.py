@@ -18,6 +18,7 @@ from typing import Any, Callable
 
 from tokenfuse_guard.fetch import backoff_s
 from tokenfuse_guard.journal import Journal, Part
+from tokenfuse_guard.running_calls import RunningCalls
 from tokenfuse_guard.store import write_atomic
 from tokenfuse_guard.wire import call
 
@@ -51,6 +52,7 @@ class UsageSender:
         self._url, self._token, self._folder, self._dropped = url, token, folder, dropped
         self._max_queue, self._max_spill_bytes, self._before = max_queue, max_spill_bytes, before
         self._journal = Journal(folder)
+        self._running = RunningCalls(folder)
         self._adopt_at_s = 0.0
         self._queue: deque[Kept] = deque()
         self._wake = threading.Event()
@@ -67,6 +69,20 @@ class UsageSender:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="tokenfuse-usage", daemon=True)
             self._thread.start()
+
+    def began(self, call_id: str, payload: dict[str, Any]) -> None:
+        """A call goes to its upstream: should this process be killed before it is logged, the next one reports ``payload``."""
+        try:
+            self._running.began(call_id, payload)
+        except OSError as error:
+            self.fault = f"a call not kept on disk: {error}"
+
+    def ended(self, call_id: str, *, every: bool) -> None:
+        """An attempt of a call is logged, or (``every``) the call is over."""
+        try:
+            self._running.ended(call_id, every=every)
+        except OSError as error:
+            self.fault = f"a call's end not kept on disk: {error}"
 
     def keep(self, payload: dict[str, Any]) -> Kept:
         """A copy that is safe from now on: should this process be killed, the next one sends it. To be offered when ready."""
@@ -197,9 +213,10 @@ class UsageSender:
         if torn:
             self.fault = f"{torn} lines of usage were torn when their process ended"
             self._dropped(torn)
-        lines = [json.dumps(payload).encode() for payload in payloads]
+        calls, call_paths = self._running.left_behind({str(payload.get("litellm_call_id")) for payload in payloads})
+        lines = [json.dumps(payload).encode() for payload in [*payloads, *calls]]
         if all([self._write(lines[at : at + BATCH]) for at in range(0, len(lines), BATCH)]):
-            for path in paths:
+            for path in [*paths, *call_paths]:
                 _remove(path)
 
     def _files(self) -> list[str]:

@@ -52,7 +52,8 @@ REFUSALS = frozenset(
         "ProxyModelNotFoundError",
     }
 )
-ABORTS = frozenset({"ClientDisconnected", "CancelledError", "ClientDisconnect"})
+ABORTS = frozenset({"ClientDisconnected", "CancelledError", "ClientDisconnect", "GatewayStopped"})
+"""The last is our guard's word for a call under way in a gateway that was killed."""
 READS = ("get_responses", "delete_responses", "list_input_items", "cancel_responses", "retrieve_batch", "file_content")
 LONGEST_ID = 160
 

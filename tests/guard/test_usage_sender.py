@@ -51,7 +51,7 @@ def ids(centre: Centre) -> list[str]:
 def test_everything_arrives_once_in_batches(sender: UsageSender, centre: Centre, lost: Lost) -> None:
     sender.start()
     offer(sender, 0, 450)
-    wait_for(lambda: len(centre.usage) == 450)
+    wait_for(lambda: len(centre.usage) == sender.stats()["usage"]["sent"] == 450)
     assert sorted(ids(centre), key=lambda i: int(i[1:])) == [f"c{i}" for i in range(450)]
     assert len(centre.bodies) <= 5
     assert (sender.stats()["usage"]["sent"], lost.number) == (450, 0)

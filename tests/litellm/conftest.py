@@ -142,10 +142,10 @@ def litellm(folder: Path, extra: dict[str, str], workers: int = 1) -> Iterator[t
     env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     env |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", **extra}
     command = [str(PROXY), "--config", str(folder / "config.yaml"), "--host", "127.0.0.1", "--port", str(port)]
+    if workers > 1:  # gunicorn imports once and forks: uvicorn would import LiteLLM in each
+        command += ["--num_workers", str(workers), "--run_gunicorn"]
     with (folder / "proxy.log").open("ab") as log:
-        process = subprocess.Popen(
-            [*command, "--num_workers", str(workers)], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
-        )
+        process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
     try:
         _ready(f"http://127.0.0.1:{port}/health/liveliness", process, folder)
         yield f"http://127.0.0.1:{port}", process

@@ -34,19 +34,23 @@ model_list:
   - {{model_name: embed, litellm_params: {{model: hosted_vllm/embed-8b, {at}}}}}
   - {{model_name: impatient, litellm_params: {{model: hosted_vllm/tiny-8b, {at}, timeout: 0.5, max_retries: 0}}}}
 litellm_settings:
-  callbacks: [tokenfuse_guard.handler, generic_api]
+  callbacks: [{callbacks}]
   fallbacks: [{{"broken": ["backup"]}}]
 router_settings: {{num_retries: 2, retry_after: 0, disable_cooldowns: true}}
-general_settings: {{custom_auth: auth.auth}}
+general_settings: {{custom_auth: auth.auth, always_include_stream_usage: {asks}}}
 """
 
 
-def set_up(folder: Path, upstream: TruthUpstream) -> None:
+def set_up(
+    folder: Path, upstream: TruthUpstream, callbacks: str = "tokenfuse_guard.handler, generic_api", asks: str = "false"
+) -> None:
     if not PROXY.exists():
         pytest.skip("the LiteLLM environment is absent: run `make litellm-env`")
     shutil.copy(ROOT / "deploy" / "tokenfuse_guard.py", folder)
     (folder / "auth.py").write_text(AUTH)
-    (folder / "config.yaml").write_text(CONFIG.format(at=f'api_base: "{upstream.url}/v1", api_key: none'))
+    (folder / "config.yaml").write_text(
+        CONFIG.format(at=f'api_base: "{upstream.url}/v1", api_key: none', callbacks=callbacks, asks=asks)
+    )
 
 
 def environment(folder: Path, token: str, hook_url: str, generic_url: str) -> dict[str, str]:

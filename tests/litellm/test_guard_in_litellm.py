@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -111,6 +112,30 @@ def test_tokens_per_minute_let_the_crossing_request_pass_and_refuse_the_next(pro
     proxy.usage(seen + 1)
     answer = proxy.chat("sk-rate-team-ann")
     assert (answer.status, answer.error["code"]) == (503, "tokens_per_min")
+
+
+def test_b28_a_limit_that_acts_after_the_fact_overshoots_by_no_more_than_what_was_in_flight_and_says_so(proxy: Proxy) -> None:
+    limit_tokens, in_flight, words = 1000, 6, 400
+    proxy.obey({**limit("tenant:late", {"tokens_per_min": limit_tokens}), "id": "late"})
+    proxy.centre.reports.clear()
+    before, began_s = len(proxy.upstream.seen), time.monotonic()
+
+    def ask_until_refused(_: int) -> str:
+        while (answer := proxy.chat("sk-late-team-ann", text="x " * words)).status == 200:
+            pass
+        return str(answer.error["code"])
+
+    with ThreadPoolExecutor(in_flight) as pool:
+        assert set(pool.map(ask_until_refused, range(in_flight))) == {"tokens_per_min"}
+    largest = words + 4 + 3
+    refilled = limit_tokens * (time.monotonic() - began_s) / 60
+    passed = largest * (len(proxy.upstream.seen) - before)
+    assert 0 < passed - limit_tokens <= in_flight * largest + refilled
+    wait_for(lambda: any(report.get("overshoots") for report in proxy.centre.reports))
+    (said,) = [report for report in proxy.centre.reports if report.get("overshoots")][-1]["overshoots"]
+    assert (said["entry"], said["scope"], said["largest_request"]) == ("late", "tenant:late", largest)
+    assert 0 < said["tokens"] <= said["most_in_flight"] * largest
+    assert said["most_in_flight"] <= in_flight
 
 
 def test_usage_of_plain_streamed_failed_and_refused_calls_arrives_without_texts(proxy: Proxy) -> None:
