@@ -12,6 +12,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from core.money import plain
@@ -20,7 +21,8 @@ OPEN_ENDED = frozenset({"paused_until", "until", "valid_to", "expires_at", "revo
 """Columns in which nothing means "none": no end, no pause, no cap."""
 _NUMBERS = (int, float, Decimal)
 WIDE = 240
-"""Columns of a table that goes to a file or a pipe."""
+"""Columns of a table that goes to a file or a pipe; more where its words and numbers need more."""
+_ANY_WIDTH = 100_000
 
 
 def jsonable(value: Any) -> Any:
@@ -51,13 +53,43 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str =
     if not rows:
         console.print(empty)
         return
+    table = _table(rows, title)
+    least = Measurement.get(console, console.options.update(width=_ANY_WIDTH), table).minimum
+    if least <= console.width:
+        console.print(table)
+    elif sys.stdout.isatty():
+        _print_one_by_one(console, rows, title)
+    else:
+        Console(width=least).print(table)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
     for name in rows[0]:
-        numeric = any(isinstance(row.get(name), _NUMBERS) for row in rows)
-        table.add_column(name.replace("_", " "), justify="right" if numeric else "left", no_wrap=numeric)
+        header, numeric = name.replace("_", " "), any(isinstance(row.get(name), _NUMBERS) for row in rows)
+        least = max(len(header), *(len(_shown(name, row.get(name))) for row in rows)) if numeric else None
+        table.add_column(header, justify="right" if numeric else "left", no_wrap=numeric, min_width=least, overflow="fold")
     for row in rows:
-        table.add_row(*("none" if name in OPEN_ENDED and row.get(name) is None else _cell(row.get(name)) for name in rows[0]))
-    console.print(table)
+        table.add_row(*(_shown(name, row.get(name)) for name in rows[0]))
+    return table
+
+
+def _print_one_by_one(console: Console, rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """A line a value, for rows wider than the terminal: a table squeezed into it loses its keys and cuts its numbers."""
+    if title:
+        console.print(title)
+    for row in rows:
+        block = Table(box=None, show_header=False, padding=(0, 2))
+        block.add_column(no_wrap=True)
+        block.add_column(overflow="fold")
+        for name in rows[0]:
+            block.add_row(name.replace("_", " "), _shown(name, row.get(name)))
+        console.print(block)
+        console.print()
+
+
+def _shown(name: str, value: Any) -> str:
+    return "none" if name in OPEN_ENDED and value is None else _cell(value)
 
 
 def _cell(value: Any) -> str:

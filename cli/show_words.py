@@ -43,6 +43,24 @@ def _reason(reason: Mapping[str, Any]) -> str:
     return f"{reason['name'].replace('_', ' ')} {told}".strip()
 
 
+def unit_cost_words(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Tokens in columns of their own, the reasons of what is unknown as text; of what the figures rest on, state and coverage."""
+    coverage = row["meta"]["coverage"]
+    told: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "tokens":
+            told |= {f"{kind}_tokens": count for kind, count in value.items()}
+        elif name not in ("reasons", "meta"):
+            told[name] = value
+    reasons = "; ".join(f"{name.replace('_', ' ')}: {why}" for name, why in row["reasons"].items())
+    return {
+        **told,
+        "state": row["meta"]["state"],
+        "coverage": None if coverage is None else f"{coverage * 100:.1f} %",
+        "why_unknown": reasons or "all known",
+    }
+
+
 def heat_map_grid(found: HeatMap) -> list[dict[str, Any]]:
     """A row per place on the axis, a column per length."""
     labels = {cell["low_tokens"]: cell["label"] for cell in sorted(found.cells, key=lambda cell: cell["low_tokens"])}

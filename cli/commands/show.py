@@ -15,7 +15,15 @@ from cli.commands.gpus import gpus
 from cli.commands.metrics import metrics
 from cli.options import Run, common, parse_time, window_options
 from cli.output import Progress, print_json, print_rows
-from cli.show_words import coverage_words, efficiency_words, feature_words, heat_map_grid, quality_words, standing_words
+from cli.show_words import (
+    coverage_words,
+    efficiency_words,
+    feature_words,
+    heat_map_grid,
+    quality_words,
+    standing_words,
+    unit_cost_words,
+)
 from cli.wiring import database, utc_now
 from control.data_quality import data_quality
 from control.standing_check import check_day
@@ -86,8 +94,11 @@ def unit_cost(run: Run, by: str, basis: Any, given: tuple[str, ...], window: Win
     """Cost per million tokens and per request, from closed quarter hours; unknown where it is not defined, with the reason."""
     with database(run.settings) as engine, transaction(engine) as connection:
         rows = unit_cost_rows(connection, _keys(by), window, basis, filters=_filters(given), zone_name=run.settings.zone)
+    told = rows if run.as_json else [unit_cost_words(row) for row in rows]
     print_rows(
-        rows, as_json=run.as_json, empty="No closed quarter hour in this time range: `tokenfuse ledger close` closes what is due."
+        told,
+        as_json=run.as_json,
+        empty="No closed quarter hour in this time range: `tokenfuse ledger close` closes what is due.",
     )
 
 
