@@ -90,7 +90,7 @@ def measure(*, quick: bool) -> Row:
         year = make(maker, *((QUICK_REQUESTS, QUICK_DAYS) if quick else (REQUESTS, DAYS)))
         peers = Peers(maker, folder, year)
         maker.dispose()
-        engine = open_engine(url)
+        engine = open_engine(url, short_reads=True)
         start_up_s = time.monotonic() - began
         figures, slow = _ask(engine, folder, year, peers, QUICK_REPEATS if quick else REPEATS)
         engine.dispose()

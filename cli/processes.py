@@ -38,7 +38,7 @@ def run_api(settings: Settings) -> int:
     from api.app import create_app
     from api.settings import ApiSettings
 
-    engine = open_engine(database_url(settings), pool_size=10)
+    engine = open_engine(database_url(settings), pool_size=10, short_reads=True)
     with event_log(settings) as spool:
         app = create_app(
             ApiSettings(

@@ -78,8 +78,13 @@ def stop_embedded(folder: Path) -> None:
         _embedded(folder, start=True)._stop()
 
 
-def open_engine(url: str, *, pool_size: int = 5, statement_timeout_ms: int = 30_000) -> Engine:
-    """A psycopg 3 engine whose sessions speak UTC and give up on a statement after the timeout. Raises BadInput."""
+SHORT_READS = ("max_parallel_workers_per_gather = 0", "random_page_cost = 1.1")
+"""For many short reads of cached rows: starting workers takes longer than they save, and an index is as near as the next page."""
+
+
+def open_engine(url: str, *, pool_size: int = 5, statement_timeout_ms: int = 30_000, short_reads: bool = False) -> Engine:
+    """A psycopg 3 engine whose sessions speak UTC and give up on a statement after the timeout; ``short_reads``: planned for
+    pages rather than for long work. Raises BadInput."""
     engine = create_engine(_checked(url), pool_size=pool_size, max_overflow=5, pool_pre_ping=True)
 
     @event.listens_for(engine, "connect")
@@ -87,6 +92,8 @@ def open_engine(url: str, *, pool_size: int = 5, statement_timeout_ms: int = 30_
         with connection.cursor() as cursor:  # type: ignore[attr-defined]
             cursor.execute("SET TIME ZONE 'UTC'")
             cursor.execute(f"SET statement_timeout = {int(statement_timeout_ms)}")
+            for setting in SHORT_READS if short_reads else ():
+                cursor.execute(f"SET {setting}")
         connection.commit()  # type: ignore[attr-defined]
 
     return engine
