@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -37,52 +37,58 @@ _BOTH = "input_tokens > 0 AND output_tokens > 0"
 
 
 def _said(name: str, value: str) -> str:
-    """A member of the full record, which is read only where it is there."""
+    """A member of the full record, which is parsed only where it is there."""
     return f"CASE WHEN contains(record, '\"{name}\"') THEN {value} END"
 
 
+_SAID = {
+    "session": _said("session_id", "json_extract_string(record, '$.session_id')"),
+    "called": _said("tools", "CAST(json_extract(record, '$.tools') AS VARCHAR[])"),
+    "ratio": "CAST(CAST("
+    + _said("repeat_ratio", "json_extract_string(record, '$.repeat_ratio')")
+    + " AS DECIMAL(38, 30)) AS DECIMAL(9, 4))",
+    "places": _said("prefix_sketch", "json_array_length(record, '$.prefix_sketch')"),
+    "sketch": _said("prefix_sketch", "CAST(json_extract(record, '$.prefix_sketch') AS BIGINT[])"),
+}
+"""Each query takes out of the record what it needs before copies are told apart: records themselves are not carried along."""
 _ONE = f"""
 raw AS (
   SELECT request_id, segment, line_no, finished_ms, {_KEYS}, status, usage_source <> 'missing' AS known,
          input_uncached + input_cache_read + input_cache_write_5m + input_cache_write_1h AS total_in, input_cache_read, output,
-         record
-  FROM {{read}} WHERE finished_ms >= $since AND finished_ms < $until),
-first AS (SELECT * FROM raw QUALIFY row_number() OVER (PARTITION BY request_id ORDER BY substr(segment, 10), segment, line_no) = 1),
+         {{said}}
+  FROM {{{{read}}}} WHERE finished_ms >= $since AND finished_ms < $until),
+first AS (SELECT * FROM raw
+          QUALIFY row_number() OVER (PARTITION BY request_id ORDER BY substr(segment, 10), segment, line_no) = 1),
 one AS (
-  SELECT request_id, finished_ms, {_KEYS},
-         CASE WHEN known THEN total_in END AS input_tokens, CASE WHEN known THEN input_cache_read END AS cached_tokens,
-         CASE WHEN known THEN output END AS output_tokens,
-         coalesce({_said("session_id", "json_extract_string(record, '$.session_id')")}, '') AS session_id,
-         {_said("tools", "CAST(json_extract(record, '$.tools') AS VARCHAR[])")} AS called,
-         {_said("repeat_ratio", "CAST(CAST(json_extract_string(record, '$.repeat_ratio') AS DECIMAL(38, 30)) AS DECIMAL(9, 4))")} AS ratio,
-         {_said("prefix_sketch", "CAST(json_extract(record, '$.prefix_sketch') AS BIGINT[])")} AS sketch
-  FROM first WHERE status IN ({", ".join(f"'{status}'" for status in sorted(ANSWERED))}) AND finished_ms >= $from AND finished_ms < $end),
-looked AS (
-  SELECT *, CASE WHEN called IS NOT NULL OR ratio IS NOT NULL OR sketch IS NOT NULL THEN coalesce(called, []) END AS tools
-  FROM one)
-"""  # noqa: E501
+  SELECT *, CASE WHEN known THEN total_in END AS input_tokens, CASE WHEN known THEN input_cache_read END AS cached_tokens,
+         CASE WHEN known THEN output END AS output_tokens
+  FROM first WHERE status IN ({", ".join(f"'{status}'" for status in sorted(ANSWERED))}) AND finished_ms >= $from
+    AND finished_ms < $end)
+"""
 _ROWS = """
 WITH {one},
 turns AS (
-  SELECT request_id, row_number() OVER (PARTITION BY org, session_id ORDER BY finished_ms, request_id) AS turn
-  FROM looked WHERE session_id <> '')
-SELECT {keys}, {measures}
-FROM looked LEFT JOIN turns USING (request_id) WHERE finished_ms >= $start GROUP BY ALL ORDER BY ALL
+  SELECT request_id, row_number() OVER (PARTITION BY org, session ORDER BY finished_ms, request_id) AS turn
+  FROM one WHERE session <> ''),
+looked AS (
+  SELECT *, CASE WHEN called IS NOT NULL OR ratio IS NOT NULL OR places IS NOT NULL THEN coalesce(called, []) END AS tools
+  FROM one WHERE finished_ms >= $start)
+SELECT {keys}, {measures} FROM looked LEFT JOIN turns USING (request_id) GROUP BY ALL ORDER BY ALL
 """
 _EDGES = """
 WITH {one},
 calls AS (
-  SELECT finished_ms, request_id, cluster, namespace, model_id, org, session_id, unnest(tools) AS tool,
-         generate_subscripts(tools, 1) AS place
-  FROM looked WHERE session_id <> '' AND len(tools) > 0),
+  SELECT finished_ms, request_id, cluster, namespace, model_id, org, session, unnest(called) AS tool,
+         generate_subscripts(called, 1) AS place
+  FROM one WHERE session <> '' AND len(called) > 0),
 steps AS (
-  SELECT *, lag(tool, 1, '') OVER (PARTITION BY org, session_id ORDER BY finished_ms, request_id, place) AS before
+  SELECT *, lag(tool, 1, '') OVER (PARTITION BY org, session ORDER BY finished_ms, request_id, place) AS before
   FROM calls)
 SELECT cluster, namespace, model_id, org, before, tool, count(*) FROM steps WHERE finished_ms >= $start GROUP BY ALL ORDER BY ALL
 """
 _SKETCHED = """
 WITH {one}
-SELECT request_id, finished_ms, {keys}, input_tokens, cached_tokens, sketch FROM looked
+SELECT request_id, finished_ms, {keys}, input_tokens, cached_tokens, sketch FROM one
 WHERE len(sketch) = {permutations} AND input_tokens IS NOT NULL
 ORDER BY cluster, namespace, model_id, finished_ms, request_id
 """
@@ -104,8 +110,8 @@ _SQL_MEASURES = (
     f"sum(({bucket_sql('input_tokens')}) - ({bucket_sql('output_tokens')})) FILTER (WHERE {_BOTH})",
     "count(turn)", *_turn_counts(), "count(tools)", _count("len(tools) > 0"), "sum(len(tools))",
     "count(ratio)", "sum(CAST(ratio * 10000 AS BIGINT))",
-    _count(f"len(sketch) = {PERMUTATIONS} AND input_tokens IS NOT NULL"),
-    f"sum(input_tokens) FILTER (WHERE len(sketch) = {PERMUTATIONS})",
+    _count(f"places = {PERMUTATIONS} AND input_tokens IS NOT NULL"),
+    f"sum(input_tokens) FILTER (WHERE places = {PERMUTATIONS})",
 )  # fmt: skip
 """In the order of ``core.features.MEASURES``, of which the last two are not asked of SQL."""
 
@@ -122,16 +128,16 @@ def archived_features(data_dir: Path, hour: datetime, percent: int = SIMILAR_PER
 
 def _sums(data_dir: Path, hour: datetime) -> dict[FeatureKey, list[int]]:
     measures = ", ".join(f"CAST(coalesce({value}, 0) AS BIGINT)" for value in _SQL_MEASURES)
-    found = _query(data_dir, _ROWS, hour, keys=_KEYS, measures=measures)
+    found = _query(data_dir, _ROWS, ("session", "called", "ratio", "places"), hour, keys=_KEYS, measures=measures)
     return {row[:5]: [*map(int, row[5:]), 0, 0] for row in found}
 
 
 def _edges(data_dir: Path, hour: datetime) -> dict[EdgeKey, int]:
-    return {row[:6]: int(row[6]) for row in _query(data_dir, _EDGES, hour)}
+    return {row[:6]: int(row[6]) for row in _query(data_dir, _EDGES, ("session", "called"), hour)}
 
 
 def _sketched(data_dir: Path, hour: datetime) -> Iterator[FeatureFacts]:
-    found = _query(data_dir, _SKETCHED, hour, keys=_KEYS, permutations=str(PERMUTATIONS))
+    found = _query(data_dir, _SKETCHED, ("sketch",), hour, keys=_KEYS, permutations=str(PERMUTATIONS))
     for request_id, finished_ms, *key, tokens, cached, sketch in found:
         yield FeatureFacts(
             request_id=request_id, finished_ms=finished_ms, key=tuple(key), input_tokens=tokens, cached_tokens=cached,
@@ -139,14 +145,15 @@ def _sketched(data_dir: Path, hour: datetime) -> Iterator[FeatureFacts]:
         )  # fmt: skip
 
 
-def _query(data_dir: Path, sql: str, hour: datetime, **parts: str) -> Iterator[tuple[Any, ...]]:
+def _query(data_dir: Path, sql: str, needed: Sequence[str], hour: datetime, **parts: str) -> Iterator[tuple[Any, ...]]:
     start, end = epoch_ms(hour), epoch_ms(hour) + HOUR_MS
     earliest = start - (SIMILAR_MS if sql is _SKETCHED else SESSION_MS)
     times = {"from": earliest, "end": end, "since": earliest - COPIES_MS, "until": end + COPIES_MS}
     if "$start" in sql:
         times["start"] = start
+    said = ", ".join(f"{_SAID[name]} AS {name}" for name in needed)
     first, last = (from_epoch_ms(times[name]).date() for name in ("since", "until"))
-    return query_archive(data_dir, "usage", sql.format(one=_ONE, **parts), times, first, last)
+    return query_archive(data_dir, "usage", sql.format(one=_ONE.format(said=said), **parts), times, first, last)
 
 
 def file_span_ms(data_dir: Path, name: str) -> tuple[int, int] | None:

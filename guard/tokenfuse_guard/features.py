@@ -55,8 +55,15 @@ def is_sampled(payload: Mapping[str, Any], percent: int) -> bool:
     """Whether this call is among the ``percent`` computed: by its session where it has one, else by the call."""
     if percent <= 0:
         return False
-    name = str(payload.get("session_id") or payload.get("trace_id") or payload.get("litellm_call_id") or "")
+    name = _session_of(payload) or str(payload.get("trace_id") or payload.get("litellm_call_id") or "")
     return zlib.crc32(name.encode("utf-8", "replace")) % 100 < percent
+
+
+def _session_of(payload: Mapping[str, Any]) -> str:
+    """As the centre reads it."""
+    metadata = payload.get("metadata")
+    said = metadata.get("requester_metadata") if isinstance(metadata, dict) else None
+    return str(payload.get("session_id") or (said.get("session_id") if isinstance(said, dict) else None) or "")
 
 
 def compute(texts: CallTexts, breathe: Callable[[], None] = lambda: None) -> dict[str, Any] | None:
