@@ -62,7 +62,9 @@ OTHERS: list[Any] = [None, "other", "a,b", 'q"', True, 3, 0.5, ["x"], {"k": "v",
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=repr)
-@pytest.mark.parametrize("name", [*REPEATING, "id", "litellm_call_id", "trace_id", "session_id", "response"])
+@pytest.mark.parametrize(
+    "name", [*REPEATING, "id", "litellm_call_id", "trace_id", "session_id", "response", "tokenfuse_upstream_usage"]
+)
 def test_no_field_of_a_payload_is_taken_from_another(name: str, other: Any) -> None:
     both_agree([payload(1), payload(2), payload(3, **{name: other}), payload(4)])
 
