@@ -6,20 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from guard_clock import Clock
 from guard_servers import KEY, KEY_ID, Centre
 
 from tokenfuse_guard.guard import Guard
 from tokenfuse_guard.settings import GuardSettings
-
-
-class Clock:
-    """Unix seconds that stand still until moved."""
-
-    def __init__(self, at_s: float) -> None:
-        self.at_s = at_s
-
-    def __call__(self) -> float:
-        return self.at_s
 
 
 @pytest.fixture

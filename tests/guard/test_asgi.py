@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import Clock
+from guard_clock import Clock
 from guard_servers import KEY, KEY_ID, limit, reject, signed
 from starlette.applications import Starlette
 from starlette.requests import Request

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Clock
+from guard_clock import Clock
 from guard_servers import KEY, KEY_ID, limit, reject, signed, stamp
 
 from api.schemas.policy import GuardReportIn

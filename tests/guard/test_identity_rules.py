@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Clock
+from guard_clock import Clock
 from guard_servers import KEY, KEY_ID, reject, signed
 from identity_world import call_data, key, rule, rule_set, told
 

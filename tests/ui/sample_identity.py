@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from conftest import NOW, FakeClient
+from pages_world import NOW, FakeClient
 from pydantic import BaseModel
 from sample_answers import Kind
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from conftest import NOW, FakeClient
+from pages_world import NOW, FakeClient
 from sample_quality import coverages, qualities
 from streamlit.testing.v1 import AppTest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from conftest import NOW, FakeClient
+from pages_world import NOW, FakeClient
 from sample_fleet_checks import fleet_checks
 from streamlit.testing.v1 import AppTest
 

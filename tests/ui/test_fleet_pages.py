@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from conftest import NOW, FakeClient
+from pages_world import NOW, FakeClient
 from sample_fleet import efficiencies, heat_maps
 from streamlit.testing.v1 import AppTest
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from conftest import CHROMIUM, CHROMIUM_FLAGS, ROOT, STREAMLIT_FLAGS, _free_port, _wait_until_healthy
+from pages_world import CHROMIUM, CHROMIUM_FLAGS, ROOT, STREAMLIT_FLAGS, free_port, wait_until_healthy
 from playwright.sync_api import Page, expect, sync_playwright
 from sqlalchemy import Engine, insert
 
@@ -98,7 +98,7 @@ def api_url(db: Engine, filled: Path) -> Iterator[str]:
 
 @pytest.fixture
 def pages_url(api_url: str, tmp_path: Path) -> Iterator[str]:
-    port, out = _free_port(), tmp_path / "streamlit.log"
+    port, out = free_port(), tmp_path / "streamlit.log"
     address = ["--server.port", str(port), "--server.address", "127.0.0.1"]
     words = ["run", str(ROOT / "ui" / "app.py"), *STREAMLIT_FLAGS, *address, "--", "--api-url", api_url]
     with out.open("wb") as file:
@@ -106,7 +106,7 @@ def pages_url(api_url: str, tmp_path: Path) -> Iterator[str]:
             [sys.executable, "-m", "streamlit", *words], stdout=file, stderr=file, start_new_session=True, cwd=tmp_path
         )
     try:
-        _wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", process, out)
+        wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", process, out)
         yield f"http://127.0.0.1:{port}"
     finally:
         with contextlib.suppress(ProcessLookupError):

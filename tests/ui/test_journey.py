@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 from api_server import GOOD_TOKEN, Api
-from conftest import CHROMIUM, CHROMIUM_FLAGS
+from pages_world import CHROMIUM, CHROMIUM_FLAGS
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 pytestmark = pytest.mark.browser

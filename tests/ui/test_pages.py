@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeClient
+from pages_world import FakeClient
 from streamlit.testing.v1 import AppTest
 
 from ui.client import ApiProblem
