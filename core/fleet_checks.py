@@ -186,8 +186,9 @@ GATEWAY_CHECKS: tuple[GatewayCheck, ...] = (
     GatewayCheck(
         "always_include_stream_usage", "every stream is asked for its usage",
         "LiteLLM books a stream without usage by its visible text: reasoning is missed",
-        "LiteLLM /config/list (with a database), /model/info, or --litellm-config",
-        "always_include_stream_usage: true   # under general_settings", TELL_GATEWAY, judge=gateway.always_stream_usage,
+        "LiteLLM /config/list (with a database), or --litellm-config",
+        "always_include_stream_usage: true   # under general_settings; take stream_options out of litellm_params",
+        TELL_GATEWAY, judge=gateway.always_stream_usage,
     ),
     GatewayCheck(
         "engines_read", "the engines behind the gateway are read", "tokens of an engine that is not read cannot be priced",

@@ -68,7 +68,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class GatewayModel:
-    """One deployment a gateway routes to. ``asks_usage``: whether its own parameters ask every stream for usage."""
+    """One deployment a gateway routes to. ``asks_usage``: its parameters hold ``stream_options``."""
 
     name: str
     model: str

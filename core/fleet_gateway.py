@@ -101,7 +101,7 @@ def _own(facts: GatewayFacts) -> list[GatewayModel]:
 
 
 def always_stream_usage(facts: GatewayFacts) -> Judgement:
-    """By its own setting alone: ``stream_options`` among a deployment's parameters makes the upstream send usage that LiteLLM then
+    """By its own setting alone: ``stream_options`` among a deployment's parameters make the upstream send usage that LiteLLM
     throws away (seen in 1.95.1)."""
     told = facts.seen.get("always_include_stream_usage")
     if told is not None and told.value == "true":

@@ -252,7 +252,7 @@ def test_a_gateway_in_good_order_passes_every_check() -> None:
         ("usage_reported", {"callbacks": (), "seen": LOGGED}, "pass", "spend"),
         ("usage_reported", {"callbacks": (), "seen": UNLOGGED}, "fail", "no call"),
         ("usage_reported", {"callbacks": None, "seen": {}}, "unknown", "its callbacks or its database"),
-        ("always_include_stream_usage", {"seen": {"always_include_stream_usage": Seen("false", "c")}}, "fail", "a guess: chat"),
+        ("always_include_stream_usage", {"seen": {"always_include_stream_usage": Seen("false", "c")}}, "fail", "by a guess"),
         ("always_include_stream_usage", {"seen": {}}, "unknown", "could not be read"),
         ("engines_read", {"engines": frozenset({"10.9.9.9:8000"})}, "fail", "no engine that is read serves chat"),
         ("engines_read", {"engines": frozenset(), "served": frozenset({"chat"})}, "pass", "is read"),
@@ -266,14 +266,24 @@ def test_a_gateway_rule(check: str, more: dict[str, Any], verdict: str, says: st
     assert (finding.verdict, says in finding.reason) == (verdict, True), finding
 
 
-def test_deployments_that_all_ask_for_usage_do_as_well_as_the_setting() -> None:
-    asking = GatewayModel("chat", "hosted_vllm/chat", OWN.api_base, self_hosted=True, asks_usage=True, where="GET /model/info")
+def test_stream_options_of_a_deployment_do_not_stand_in_for_the_setting() -> None:
+    """LiteLLM 1.95.1 throws away the usage it is sent for them; see ``askedbyconfig`` in tests/litellm/truth_cases.py."""
+    asking = GatewayModel("chat", "hosted_vllm/chat", OWN.api_base, self_hosted=True, asks_usage=True)
     off = {"always_include_stream_usage": Seen("false", "c")}
-    assert found(gateway(seen=off, models=(asking, VENDOR)))["always_include_stream_usage"].verdict == "pass"
-    assert usage_asked(TARGET, frozenset(), [gateway(seen=off, models=(asking,))]) == "always"
-    assert usage_asked(TARGET, frozenset(), [gateway(seen=off, models=(asking, OWN))]) == "not always"
-    assert usage_asked(TARGET, frozenset(), [gateway(seen={}, models=(OWN,))]) == "unknown"
+    for seen, verdict in ((off, "fail"), ({}, "unknown")):
+        finding = found(gateway(seen=seen, models=(asking, VENDOR)))["always_include_stream_usage"]
+        assert (finding.verdict, "stream_options of chat do not help" in finding.reason) == (verdict, True)
+
+
+def test_an_engines_streams_are_asked_when_every_gateway_in_front_of_it_asks() -> None:
+    off = gateway(seen={"always_include_stream_usage": Seen("false", "c")})
+    assert usage_asked(TARGET, frozenset(), [gateway()]) == "always"
+    assert usage_asked(TARGET, frozenset(), [gateway(), off]) == "not always"
+    assert usage_asked(TARGET, frozenset(), [gateway(), gateway(seen={})]) == "unknown"
     assert usage_asked(TARGET, frozenset(), [gateway(models=(VENDOR,))]) == "no gateway"
+    assert usage_asked("http://10.8.8.8:1/metrics", frozenset({"chat"}), [gateway()]) == "always"
+    assert usage_asked("http://10.8.8.8:1/metrics", frozenset(), [gateway()]) == "no gateway"
+    assert usage_asked(TARGET, frozenset(), [gateway(models=None, seen={})]) == "unknown"
 
 
 @pytest.mark.parametrize(
