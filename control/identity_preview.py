@@ -18,7 +18,7 @@ from core.identity_codec import digest_of, record_facts
 from core.identity_guard import check_size, section
 from core.identity_match import Matcher
 from core.identity_moves import Charged, LineOf, Moves, Sum
-from core.identity_state import Names, judge_of, named
+from core.identity_state import IdentityState, Names, judge_of, named
 from core.money import ZERO
 from core.unit_cost import CostBasis
 from core.usage import Deployment, TenantPath
@@ -28,7 +28,7 @@ from eventlog.archive_manifest import files_of
 from eventlog.manifest import epochs, segments
 from models.audit_repo import append_audit
 from models.guard_repo import list_guards
-from models.identity_repo import has_usage_since, key_names, lock_rules, newer_state, put_rules, rule_versions
+from models.identity_repo import has_usage_since, key_names, lock_rules, put_rules, rule_versions
 from models.ledger_repo import ledger_rows
 
 LEAD = timedelta(seconds=30)
@@ -188,9 +188,10 @@ def publish_rules(
         return versions[-1], False
     is_clean = valid_from is not None and data_dir is not None and _nothing_since(connection, data_dir, valid_from)
     since = _starts(valid_from, now, restate, is_clean=is_clean)
+    coming = RuleVersion(newest + 1, since, author, reason, now, rules)
+    told = section(IdentityState("", (*versions, coming), key_names(connection)), now)
+    check_size(told, len(list_guards(connection)))
     made = put_rules(connection, newest + 1, rules, since, author, reason.strip(), now)
-    state = newer_state(connection, "")
-    check_size(section(state, now) if state else None, len(list_guards(connection)))
     detail = {"version": made.version, "valid_from": since.isoformat(), "reason": made.reason, "digest": made.digest}
     append_audit(connection, now, author, "identity.publish", f"identity-rules:{made.version}", detail)
     return made, True

@@ -19,6 +19,7 @@ from control.identity_tenants import tenant_rows
 from core.errors import BadInput
 from core.identity import Resolved, RuleSet, RuleVersion, in_force
 from core.identity_codec import conditions_text, encode_rules
+from core.identity_guard import client_conditions
 from core.identity_moves import TOKEN_KINDS, Sum
 from core.windows import Window
 from ingest.identity.litellm import SOURCE, read_api, read_tables
@@ -150,6 +151,10 @@ def _show_set(version: RuleVersion) -> None:
     start = "what the source said" if found.keeps_said else "nothing"
     default = ", ".join(f"{part} = {text}" for part, text in found.default) or "nothing"
     say(f"Starts from {start}; what is empty at the end: {default}.")
+    if found.gateway_sets:
+        say(f"Set by the gateway: {', '.join(found.gateway_sets)}.")
+    for words in client_conditions(found.rules, found.gateway_sets):
+        say(f"Guards judge this without what the client wrote: {words}")
 
 
 @rules.command("set")

@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from core.errors import BadInput
 from ui.client import ApiProblem
 from ui.view_models.identity import (
+    client_words,
     digest,
     idle_rules,
     moves_table,
@@ -111,6 +112,16 @@ def test_no_rules_are_one_blank_row_that_means_nothing() -> None:
     rows = rule_rows(no_version()["rules"])
     assert len(rows) == 1
     assert rules_of(rows, "said", "") == {"start": "said", "default": {}, "rules": []}
+
+
+def test_fields_the_gateway_sets_are_kept_and_what_guards_leave_out_is_named() -> None:
+    rows = rule_rows(RULES)
+    assert "gateway_sets" not in rules_of(rows, "said", "")
+    found = rules_of(rows, "said", "", " header.x-team, tag ,")
+    assert found["gateway_sets"] == ["header.x-team", "tag"]
+    one = {"name": "r", "when": [{"field": "header.x-team", "value": "a"}], "set": {"team": "x"}}
+    assert client_words({"rules": [one]}) == ["r: header.x-team = a"]
+    assert client_words({"rules": [one], "gateway_sets": ["header.x-team"]}) == []
 
 
 def test_order_is_by_number_then_new_rows_and_cells_may_be_missing() -> None:

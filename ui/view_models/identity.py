@@ -8,6 +8,7 @@ from typing import Any
 from core.errors import BadInput
 from core.identity import PATH_PARTS, SETTABLE, UNASSIGNED
 from core.identity_codec import conditions_text, decode_rules, digest_of, encode_rules, parse_conditions
+from core.identity_guard import client_conditions
 from core.identity_match import Matcher
 from ui.view_models.figures import stamp
 from ui.view_models.tables import Cell, Column, Table, numbers, table
@@ -46,11 +47,13 @@ def rule_rows(rules: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows or [{ORDER: 1, RULE: "", WHEN: "", **dict.fromkeys(PART_TITLES.values(), ""), THEN: THENS["stop"]}]
 
 
-def rules_of(rows: Sequence[Row], start: str, default: str) -> dict[str, Any]:
-    """The edited rows as the API takes them. Blank rows are left out. Raises BadInput naming the row and its column."""
+def rules_of(rows: Sequence[Row], start: str, default: str, gateway_sets: str = "") -> dict[str, Any]:
+    """The edited rows as the API takes them; ``gateway_sets`` are fields separated by commas. Blank rows are left out. Raises
+    BadInput naming the row and its column."""
     filled = [row for row in rows if any(_text(row.get(title)) for title in (RULE, WHEN, *PART_TITLES.values()))]
     rules = [_rule(row, number) for number, row in enumerate(sorted(filled, key=_order), 1)]
-    item = {"start": start, "default": {"org": default.strip()} if default.strip() else {}, "rules": rules}
+    marks = [field for field in (part.strip() for part in gateway_sets.split(",")) if field]
+    item = {"start": start, "default": {"org": default.strip()} if default.strip() else {}, "rules": rules, "gateway_sets": marks}
     checked = decode_rules(item)
     try:
         Matcher(checked)
@@ -62,6 +65,12 @@ def rules_of(rows: Sequence[Row], start: str, default: str) -> dict[str, Any]:
 def digest(rules: Mapping[str, Any]) -> str:
     """Equal for sets that say the same."""
     return digest_of(decode_rules(without_nulls(rules)))
+
+
+def client_words(rules: Mapping[str, Any]) -> list[str]:
+    """Conditions that guards leave out of account: what they look at is the client's word. Each as ``RULE: CONDITION``."""
+    found = decode_rules(without_nulls(rules))
+    return client_conditions(found.rules, found.gateway_sets)
 
 
 def without_nulls(rules: Mapping[str, Any]) -> dict[str, Any]:

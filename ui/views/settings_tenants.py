@@ -24,6 +24,7 @@ from ui.view_models.identity import (
     THEN,
     THENS,
     WHEN,
+    client_words,
     default_org,
     digest,
     idle_rules,
@@ -91,8 +92,15 @@ def _editor(current: dict[str, Any]) -> dict[str, Any] | None:
     given = current["rules"]["start"]
     start = left.selectbox("A path starts as", list(STARTS), index=list(STARTS).index(given), format_func=lambda key: STARTS[key])
     default = right.text_input("Organisation where none is left", value=default_org(current), max_chars=120)
+    marks = st.text_input(
+        "Set by the gateway, whatever the client wrote",
+        value=", ".join(current["rules"]["gateway_sets"]),
+        placeholder="header.x-team, tag",
+        help="Guards refuse by what the gateway proves (key, team, its own tags and labels). Of user, tag, header.NAME and "
+        "metadata.NAME, name those here that your gateway overwrites.",
+    )
     try:
-        return rules_of(list(edited), start, default)
+        return rules_of(list(edited), start, default, marks)
     except BadInput as error:
         st.error(str(error), icon=":material/rule:")
         return None
@@ -115,6 +123,8 @@ def _preview(rules: dict[str, Any]) -> bool:
     window = Window(_time(answer["window_start"]), _time(answer["window_end"]))
     st.caption(f"{ranges.words(window)} · {answer['basis']} basis{' · ' if answer['cost_reason'] else ''}{answer['cost_reason']}")
     draw_table(moves_table(answer), "moves")
+    if words := client_words(rules):
+        st.info(f"Guards judge these without what the client wrote: {'; '.join(words)}", icon=":material/shield:")
     if idle := idle_rules(answer):
         st.warning(f"These rules apply to nothing in this time: {', '.join(idle)}", icon=":material/rule:")
     return True
