@@ -2998,6 +2998,7 @@ UNGUARDED_WORDS = ("retrieve", "list", "delete", "cancel", "get", "vector_store"
 """A call type that holds one of these runs no model; every other does, also those of a newer LiteLLM."""
 TEXTS = frozenset(("messages", "response", "model_map_information", "standard_built_in_tools_params", "guardrail_information"))
 """Left out of what is sent: texts never leave the gateway, and the price table is the same in every payload."""
+LONGEST_MODEL = 120
 MAX_CALLS = 50_000
 FORGET_AFTER_S = 3600.0
 """A call that LiteLLM never logged (a client that left at the wrong moment) frees what it held after this long."""
@@ -3194,7 +3195,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
             known = metadata.get("requester_custom_headers") or {}
             found["metadata"] = {**metadata, "requester_custom_headers": {**known, **headers}}
         asked = ((kwargs.get("litellm_params") or {}).get("proxy_server_request") or {}).get("body") or {}
-        if isinstance(asked.get("model"), str):
+        if isinstance(asked.get("model"), str) and len(asked["model"]) <= LONGEST_MODEL:
             found["tokenfuse_requested_model"] = asked["model"]
         seen = self._streams.seen(str(found.get("litellm_call_id") or ""), str(found.get("id") or ""))
         if seen is not None and found.get("status") == "success":

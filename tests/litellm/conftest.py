@@ -168,7 +168,7 @@ def _ready(url: str, process: subprocess.Popen[bytes], folder: Path) -> None:
     wait_for(up, 180)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     """LiteLLM with the guard's hook."""
     folder = tmp_path_factory.mktemp("guarded")
@@ -185,7 +185,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     yield from run_proxy(folder, "tokenfuse_guard.handler", extra)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def plain_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     """An ordinary LiteLLM that reports by its built-in callback alone."""
     extra = {

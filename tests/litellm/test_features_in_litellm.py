@@ -7,12 +7,12 @@ import zlib
 from typing import Any
 
 import pytest
-from conftest import Proxy
+from conftest import Proxy, wait_for
 
 from core.minhash import matches
 from ingest.usage.litellm_features import call_features
 
-pytestmark = [pytest.mark.litellm, pytest.mark.slow]
+pytestmark = pytest.mark.litellm
 
 
 def session(sampled: bool) -> str:
@@ -23,8 +23,6 @@ def session(sampled: bool) -> str:
 def of_session(proxy: Proxy, name: str, number: int) -> list[dict[str, Any]]:
     def found() -> list[dict[str, Any]]:
         return [p for p in proxy.centre.usage if p["metadata"]["requester_metadata"].get("session_id") == name]
-
-    from conftest import wait_for
 
     wait_for(lambda: len(found()) >= number)
     return found()

@@ -194,3 +194,20 @@ def test_an_ordinary_litellm_reports_by_configuration_alone(plain_proxy: Proxy) 
     payloads = plain_proxy.usage(3)
     assert sorted(p["status"] for p in payloads) == ["failure", "success", "success"]
     assert {p["prompt_tokens"] for p in payloads if p["status"] == "success"} == {7}
+
+
+def test_an_ordinary_litellm_forgets_what_it_logs_while_it_posts(plain_proxy: Proxy) -> None:
+    """Why docs/formats.md warns of ``generic_api`` alone. When this fails, LiteLLM has mended it: take the warning away."""
+
+    def arrived(user: str) -> bool:
+        return any(payload["end_user"] == user for payload in plain_proxy.centre.usage)
+
+    plain_proxy.centre.delay_s = 3.0
+    plain_proxy.chat(user="before")
+    wait_for(lambda: arrived("before"))
+    plain_proxy.chat(user="meanwhile")
+    plain_proxy.centre.delay_s = 0.0
+    time.sleep(3.5)
+    plain_proxy.chat(user="after")
+    wait_for(lambda: arrived("after"))
+    assert not arrived("meanwhile")
