@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import Proxy, wait_for
 
-from core.minhash import matches
+from core.minhash import matches, places_needed
 from ingest.usage.litellm_features import call_features
 
 pytestmark = pytest.mark.litellm
@@ -34,7 +34,7 @@ def test_a_sampled_session_brings_sketches_and_no_text(proxy: Proxy) -> None:
         assert proxy.chat(text=f"{long}{ending}", metadata={"session_id": name}).status == 200
     first, second = (call_features(payload) for payload in of_session(proxy, name, 2))
     assert len(first.prefix_sketch) == 64
-    assert matches(first.prefix_sketch, second.prefix_sketch) == 64, "the same head, another last word"
+    assert places_needed(70) <= matches(first.prefix_sketch, second.prefix_sketch) < 64, "the same head, another last word"
     assert "quick brown" not in json.dumps(of_session(proxy, name, 2))
 
 
