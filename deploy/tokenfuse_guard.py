@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Mapping, MutableMapping
 from collections.abc import Awaitable, MutableMapping
 from collections.abc import Iterator, Mapping
 from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from datetime import datetime, timezone
 from hashlib import blake2b
@@ -1056,20 +1057,33 @@ class IdentityRules:
 
 def _made(rule: Rule, values: Values) -> dict[str, str] | None:
     """What the rule sets; None when a condition does not hold or what it would set cannot be a name or a tier."""
-    groups: Caught = {}
-    number = 0
+    all_caught: list[Caught] = []
     for place, test in rule.tests:
-        caught = next((found for value in values[place] if (found := test(value)) is not None), None)
+        caught = None
+        for value in values[place]:
+            caught = test(value)
+            if caught is not None:
+                break
         if caught is None:
             return None
+        all_caught.append(caught)
+    groups = _numbered(all_caught)
+    made = {part: _filled(template, groups) for part, template in rule.sets}
+    return made if all(_can_be_set(part, text) for part, text in made.items()) else None
+
+
+def _numbered(all_caught: list[Caught]) -> Caught:
+    """Groups by number through all conditions, and by name."""
+    groups: Caught = {}
+    number = 0
+    for caught in all_caught:
         for name, text in caught.items():
             if name.startswith("#"):
                 number += 1
                 groups[str(number)] = text
             else:
                 groups[name] = text
-    made = {part: _filled(template, groups) for part, template in rule.sets}
-    return made if all(_can_be_set(part, text) for part, text in made.items()) else None
+    return groups
 
 
 def _filled(template: str, groups: Caught) -> str:
@@ -2534,7 +2548,11 @@ def first_of(user: Any, *names: str) -> str:
 
 def tag_of(tags: tuple[str, ...], name: str) -> str:
     """The value of a request tag ``name:value``, else ''."""
-    return next((text.split(":", 1)[1].strip() for text in tags if text.startswith(name + ":")), "")
+    start = name + ":"
+    for text in tags:
+        if text.startswith(start):
+            return text[len(start) :].strip()
+    return ""
 
 
 # ---- call_facts ----
@@ -2633,13 +2651,21 @@ def _tag_values(field: str, trusts: Trusts) -> Reader:
     name, is_trusted = field[len("tag.") :], trusts(field)
     starts = (f"{name}:", f"{name}=")
 
-    def read(facts: CallFacts) -> tuple[str, ...]:
-        tags = [tag for tag in _tags(facts, is_trusted) if is_label(tag)][:MAX_TAGS]
-        if not name:
-            return tuple(tags) or NOTHING
-        return (next((tag[len(name) + 1 :].strip() for tag in tags if tag.startswith(starts)), ""),)
+    def read_one(facts: CallFacts) -> tuple[str, ...]:
+        for tag in _kept(_tags(facts, is_trusted)):
+            if tag.startswith(starts) and is_label(tag):
+                return (tag[len(name) + 1 :].strip(),)
+        return NOTHING
 
-    return read
+    def read_all(facts: CallFacts) -> tuple[str, ...]:
+        return tuple([tag for tag in _kept(_tags(facts, is_trusted)) if is_label(tag)]) or NOTHING
+
+    return read_one if name else read_all
+
+
+def _kept(tags: tuple[str, ...]) -> Sequence[str]:
+    """The tags a usage record has room for."""
+    return tags if len(tags) <= MAX_TAGS else [tag for tag in tags if is_label(tag)][:MAX_TAGS]
 
 
 def _header_value(field: str, trusts: Trusts) -> Reader:
@@ -2688,12 +2714,14 @@ def _tags(facts: CallFacts, is_trusted: bool) -> tuple[str, ...]:
     """The request's tags where they count, else those of the key, its team and project alone."""
     if is_trusted:
         return tags_of(facts.data)
-    found: list[str] = []
+    found: tuple[str, ...] = ()
     for owner in ("metadata", "team_metadata", "project_metadata"):
         labels = getattr(facts.user, owner, None)
-        tags = labels.get("tags") if isinstance(labels, dict) else None
-        found += [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
-    return tuple(found)
+        if labels:
+            tags = labels.get("tags")
+            if isinstance(tags, list):
+                found += tuple([tag for tag in tags if isinstance(tag, str)])
+    return found
 
 
 def key_id_of(user: Any) -> str:

@@ -6,7 +6,7 @@ request labels are the client's word: they count only where the rules mark the f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from tokenfuse_guard.guard import Guard
@@ -107,13 +107,21 @@ def _tag_values(field: str, trusts: Trusts) -> Reader:
     name, is_trusted = field[len("tag.") :], trusts(field)
     starts = (f"{name}:", f"{name}=")
 
-    def read(facts: CallFacts) -> tuple[str, ...]:
-        tags = [tag for tag in _tags(facts, is_trusted) if is_label(tag)][:MAX_TAGS]
-        if not name:
-            return tuple(tags) or NOTHING
-        return (next((tag[len(name) + 1 :].strip() for tag in tags if tag.startswith(starts)), ""),)
+    def read_one(facts: CallFacts) -> tuple[str, ...]:
+        for tag in _kept(_tags(facts, is_trusted)):
+            if tag.startswith(starts) and is_label(tag):
+                return (tag[len(name) + 1 :].strip(),)
+        return NOTHING
 
-    return read
+    def read_all(facts: CallFacts) -> tuple[str, ...]:
+        return tuple([tag for tag in _kept(_tags(facts, is_trusted)) if is_label(tag)]) or NOTHING
+
+    return read_one if name else read_all
+
+
+def _kept(tags: tuple[str, ...]) -> Sequence[str]:
+    """The tags a usage record has room for."""
+    return tags if len(tags) <= MAX_TAGS else [tag for tag in tags if is_label(tag)][:MAX_TAGS]
 
 
 def _header_value(field: str, trusts: Trusts) -> Reader:
@@ -162,12 +170,14 @@ def _tags(facts: CallFacts, is_trusted: bool) -> tuple[str, ...]:
     """The request's tags where they count, else those of the key, its team and project alone."""
     if is_trusted:
         return tags_of(facts.data)
-    found: list[str] = []
+    found: tuple[str, ...] = ()
     for owner in ("metadata", "team_metadata", "project_metadata"):
         labels = getattr(facts.user, owner, None)
-        tags = labels.get("tags") if isinstance(labels, dict) else None
-        found += [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
-    return tuple(found)
+        if labels:
+            tags = labels.get("tags")
+            if isinstance(tags, list):
+                found += tuple([tag for tag in tags if isinstance(tag, str)])
+    return found
 
 
 def key_id_of(user: Any) -> str:

@@ -137,4 +137,8 @@ def first_of(user: Any, *names: str) -> str:
 
 def tag_of(tags: tuple[str, ...], name: str) -> str:
     """The value of a request tag ``name:value``, else ''."""
-    return next((text.split(":", 1)[1].strip() for text in tags if text.startswith(name + ":")), "")
+    start = name + ":"
+    for text in tags:
+        if text.startswith(start):
+            return text[len(start) :].strip()
+    return ""

@@ -136,20 +136,33 @@ class IdentityRules:
 
 def _made(rule: Rule, values: Values) -> dict[str, str] | None:
     """What the rule sets; None when a condition does not hold or what it would set cannot be a name or a tier."""
-    groups: Caught = {}
-    number = 0
+    all_caught: list[Caught] = []
     for place, test in rule.tests:
-        caught = next((found for value in values[place] if (found := test(value)) is not None), None)
+        caught = None
+        for value in values[place]:
+            caught = test(value)
+            if caught is not None:
+                break
         if caught is None:
             return None
+        all_caught.append(caught)
+    groups = _numbered(all_caught)
+    made = {part: _filled(template, groups) for part, template in rule.sets}
+    return made if all(_can_be_set(part, text) for part, text in made.items()) else None
+
+
+def _numbered(all_caught: list[Caught]) -> Caught:
+    """Groups by number through all conditions, and by name."""
+    groups: Caught = {}
+    number = 0
+    for caught in all_caught:
         for name, text in caught.items():
             if name.startswith("#"):
                 number += 1
                 groups[str(number)] = text
             else:
                 groups[name] = text
-    made = {part: _filled(template, groups) for part, template in rule.sets}
-    return made if all(_can_be_set(part, text) for part, text in made.items()) else None
+    return groups
 
 
 def _filled(template: str, groups: Caught) -> str:
