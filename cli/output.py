@@ -49,7 +49,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str =
     if as_json:
         print_json(list(rows))
         return
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    console = _console(None if sys.stdout.isatty() else WIDE)
     if not rows:
         console.print(empty)
         return
@@ -60,7 +60,12 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str =
     elif sys.stdout.isatty():
         _print_one_by_one(console, rows, title)
     else:
-        Console(width=least).print(table)
+        _console(least).print(table)
+
+
+def _console(width: int | None) -> Console:
+    """Names are shown as they are: a tenant called `[/red]` or `:bug:` is neither markup nor a picture."""
+    return Console(width=width, markup=False, emoji=False)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:

@@ -47,3 +47,9 @@ def test_unit_cost_is_told_without_nested_values() -> None:
         "state": "final", "coverage": "98.1 %", "why_unknown": "output per mtok: no output tokens",
     }  # fmt: skip
     assert unit_cost_words({**row, "reasons": {}, "meta": {"state": None, "coverage": None}})["why_unknown"] == "all known"
+
+
+@pytest.mark.parametrize("name", ["acme/[red]team", "a[/red]", ":bug:", "公司/研发部"])
+def test_a_name_is_shown_as_it_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([{"tenant": name}], as_json=False, title=name)
+    assert capsys.readouterr().out.count(name) == 2
