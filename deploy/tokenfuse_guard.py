@@ -696,7 +696,6 @@ class Overshoot(NamedTuple):
     """How far a bucket was overdrawn since it last had credit. Tokens are known when an answer ends, so at most every request in
     flight passes beside the one that crosses the limit: ``tokens`` <= ``most_in_flight`` x ``largest_request``."""
 
-    scope: str
     tokens: int
     largest_request: int
     most_in_flight: int
@@ -713,7 +712,7 @@ class Meters:
         self._in_flight: dict[str, int] = {}
         self._most_in_flight: dict[str, int] = {}
         self._largest: dict[str, int] = {}
-        self._overshoots: dict[str, Overshoot] = {}
+        self._overshoots: dict[str, tuple[Entry, Overshoot]] = {}
         self._lock = threading.Lock()
 
     def admit(self, match: Match, facts: RequestFacts, now_s: float) -> Admission:
@@ -756,10 +755,20 @@ class Meters:
                 else:
                     self._running.pop(entry.id, None)
 
-    def overshoots(self) -> dict[str, Any]:
-        """Fields for the guard's report: by entry, what passed beyond a limit that can act only after the fact."""
+    def overshoots(self, now_s: float) -> dict[str, Any]:
+        """Fields for the guard's report: by entry, what passed beyond a limit that can act only after the fact. Told until the
+        bucket is filled up again."""
         with self._lock:
-            return {"overshoots": [{"entry": name, **found._asdict()} for name, found in self._overshoots.items()]}
+            told = list(self._overshoots.values())
+            for entry, _ in told:
+                if self._level(entry, now_s) > 0 and self._in_flight.get(entry.id, 0) <= 0:
+                    self._forget(entry.id)
+        return {"overshoots": [{"entry": entry.id, "scope": entry.scope, **found._asdict()} for entry, found in told]}
+
+    def _forget(self, name: str) -> None:
+        self._overshoots.pop(name, None)
+        self._largest.pop(name, None)
+        self._most_in_flight.pop(name, None)
 
     def _charged(self, entry: Entry, tokens: int) -> None:
         name = entry.id
@@ -768,11 +777,10 @@ class Meters:
         beyond = -int(self._levels[name][0])
         if beyond > 0:
             before = self._overshoots.get(name)
-            worst = max(beyond, before.tokens if before else 0)
-            self._overshoots[name] = Overshoot(entry.scope, worst, self._largest[name], self._most_in_flight.get(name, 1))
-        elif self._in_flight[name] <= 0:
-            for kept in (self._overshoots, self._largest, self._most_in_flight):
-                kept.pop(name, None)
+            worst = max(beyond, before[1].tokens if before else 0)
+            self._overshoots[name] = entry, Overshoot(worst, self._largest[name], self._most_in_flight.get(name, 1))
+        elif self._in_flight[name] <= 0 and name not in self._overshoots:
+            self._forget(name)
 
     def _is_long(self, facts: RequestFacts) -> bool:
         if facts.prompt_tokens is not None:
@@ -3249,7 +3257,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
             self.sender.offer(failure)
 
     def _stats(self) -> dict[str, Any]:
-        return {**self.sender.stats(), **self.features.stats(), **self.guard.meters.overshoots()}
+        return {**self.sender.stats(), **self.features.stats(), **self.guard.meters.overshoots(self.guard.now_s())}
 
     def stop(self) -> None:
         """Send or keep what is left."""

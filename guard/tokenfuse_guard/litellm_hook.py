@@ -275,7 +275,7 @@ class GuardHandler(CustomLogger):  # type: ignore[misc]
             self.sender.offer(failure)
 
     def _stats(self) -> dict[str, Any]:
-        return {**self.sender.stats(), **self.features.stats(), **self.guard.meters.overshoots()}
+        return {**self.sender.stats(), **self.features.stats(), **self.guard.meters.overshoots(self.guard.now_s())}
 
     def stop(self) -> None:
         """Send or keep what is left."""

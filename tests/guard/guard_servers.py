@@ -111,10 +111,10 @@ def answer(http: BaseHTTPRequestHandler, status: int, body: Any, headers: dict[s
 
 
 class Centre(Server):
-    """The policy, report and usage routes. Set ``status`` to make every call fail with it, ``delay_s`` to answer usage late."""
+    """The policy, report and usage routes. Set ``status`` to make every call fail with it."""
 
     def __init__(self, token: str = "tf_test_secret") -> None:
-        self.token, self.status, self.delay_s = token, 200, 0.0
+        self.token, self.status = token, 200
         self.reports: list[dict[str, Any]] = []
         self.usage: list[dict[str, Any]] = []
         self.bodies: list[tuple[dict[str, str], str]] = []
@@ -154,7 +154,6 @@ class Centre(Server):
             self.bodies.append((dict(http.headers.items()), raw.decode()))
             parsed = json.loads(raw)
             self.usage.extend(parsed if isinstance(parsed, list) else [parsed])
-            time.sleep(self.delay_s)
             return answer(http, 202, {"accepted": len(parsed), "duplicate": 0, "quarantined": 0, "verdicts": []})
         return answer(http, 404, {"error": "no such page"})
 

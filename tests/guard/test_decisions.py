@@ -156,6 +156,21 @@ def test_tokens_per_minute_refills_evenly_and_may_be_overdrawn() -> None:
     assert meters.admit(match, REQUEST, 31.0).refusal is None
 
 
+def test_b28_the_overshoot_is_told_until_the_bucket_is_full_again_and_bounded_by_what_was_in_flight() -> None:
+    """The limit is 1000, three requests of 1200 are let in before the first of them ends."""
+    found, meters = policy(limit("tenant:acme", {"tokens_per_min": 1000})), Meters(8192)
+    match = found.match(REQUEST)
+    holds = [meters.admit(match, REQUEST, 0.0).hold for _ in range(3)]
+    for hold in holds:
+        meters.settle(hold, 1200, 0.0)
+    assert meters.admit(match, REQUEST, 0.0).refusal is not None
+    told = {"entry": "limit:tenant:acme", "scope": "tenant:acme", "tokens": 2600, "largest_request": 1200, "most_in_flight": 3}
+    assert meters.overshoots(1.0) == {"overshoots": [told]}
+    assert told["tokens"] <= told["most_in_flight"] * told["largest_request"]
+    assert meters.overshoots(200.0) == {"overshoots": [told]}
+    assert meters.overshoots(201.0) == {"overshoots": []}
+
+
 def test_long_prompts_at_once_are_counted_and_freed() -> None:
     found, meters = policy(limit("platform", {"max_concurrent_long": 1})), Meters(100)
     long, short = REQUEST._replace(prompt_tokens=101), REQUEST._replace(prompt_tokens=100)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+import urllib.request
 from collections.abc import Iterable
 from dataclasses import astuple
 from pathlib import Path
@@ -20,8 +21,26 @@ from core.usage import UsageRecord
 sys.path.insert(0, str(ROOT / "tests" / "guard"))
 from guard_servers import KEY, KEY_ID
 
-GENERIC_FLUSH_S = 8
-"""``generic_api`` forgets what LiteLLM logs while it posts: in these tests it posts seldom, and is answered at once."""
+NEVER_S = 3600
+FLUSHING_KEY = "sk-flush-generic-api"
+FLUSHING_AUTH = (
+    AUTH
+    + f'''
+
+import litellm
+from litellm.integrations.generic_api.generic_api_callback import GenericAPILogger
+
+ordinary = auth
+
+
+async def auth(request, api_key):
+    """``generic_api`` forgets what LiteLLM logs while it posts: here it posts when it is told to."""
+    if api_key == "{FLUSHING_KEY}":
+        for logger in litellm.logging_callback_manager.get_custom_loggers_for_type(GenericAPILogger):
+            await logger.flush_queue()
+    return await ordinary(request, api_key)
+'''
+)
 SETTLED_S = 3.0
 CONFIG = """
 model_list:
@@ -47,7 +66,7 @@ def set_up(
     if not PROXY.exists():
         pytest.skip("the LiteLLM environment is absent: run `make litellm-env`")
     shutil.copy(ROOT / "deploy" / "tokenfuse_guard.py", folder)
-    (folder / "auth.py").write_text(AUTH)
+    (folder / "auth.py").write_text(FLUSHING_AUTH)
     (folder / "config.yaml").write_text(
         CONFIG.format(at=f'api_base: "{upstream.url}/v1", api_key: none', callbacks=callbacks, asks=asks)
     )
@@ -62,8 +81,15 @@ def environment(folder: Path, token: str, hook_url: str, generic_url: str) -> di
         "TOKENFUSE_GUARD_STATE_DIR": str(folder / "state"),
         "GENERIC_LOGGER_ENDPOINT": f"{generic_url}/v1/usage/litellm",
         "GENERIC_LOGGER_HEADERS": f"Authorization=Bearer {token}",
-        "DEFAULT_FLUSH_INTERVAL_SECONDS": str(GENERIC_FLUSH_S),
+        "DEFAULT_FLUSH_INTERVAL_SECONDS": str(NEVER_S),
     }
+
+
+def flush_generic_api(url: str) -> None:
+    """Have all posted that LiteLLM logged until now."""
+    request = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": f"Bearer {FLUSHING_KEY}"})
+    with urllib.request.urlopen(request, timeout=60):
+        """Posted."""
 
 
 def settle(apis: list[Api], rows: int, seconds: float) -> None:

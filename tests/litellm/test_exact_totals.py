@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 from conftest import litellm
-from exact_world import booked, counts_of, environment, set_up, settle
+from exact_world import booked, counts_of, environment, flush_generic_api, set_up, settle
 from sqlalchemy import Engine
 from tokenfuse_api import Junction, serving
 from truth_cases import CASES, EXACT, Case, Client
@@ -56,7 +56,10 @@ def world(engine: Engine, token: str, tmp_path_factory: pytest.TempPathFactory) 
         with litellm(folder, environment(folder, token, *(junction.url for junction in junctions))) as (url, _):
             with ThreadPoolExecutor(6) as pool:
                 list(pool.map(lambda case: case.run(Client(url)), CASES))
-            settle(list(apis.values()), sum(case.attempts for case in CASES), WAIT_S)
+            rows = sum(case.attempts for case in CASES)
+            settle([apis["hook"]], rows, WAIT_S)
+            flush_generic_api(url)
+            settle(list(apis.values()), rows, WAIT_S)
         records = {door: api.records() for door, api in apis.items()}
         yield World(upstream, records, {door: api.quarantined() for door, api in apis.items()})
         for server in (*junctions, upstream):
