@@ -108,7 +108,10 @@ class AwsCur:
             "list": "0",
             "contracted": "0",
         }
-        return ChargeSelect(whole), ChargeSelect(unused, where=f"d_recipe IN {strings(second)} AND {unused['effective']} <> 0")
+        # The raw type stands first: Parquet skips what cannot match, so the few fee rows cost no second pass over all.
+        few = f"{quoted(columns.require('lineItem/LineItemType'))} IN {strings(second)}"
+        where = f"{few} AND d_recipe IN {strings(second)} AND {unused['effective']} <> 0"
+        return ChargeSelect(whole), ChargeSelect(unused, where=where)
 
 
 class _Texts:

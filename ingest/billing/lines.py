@@ -22,6 +22,8 @@ from ingest.billing.sql import MACROS, quoted, string
 
 ROW_GROUP = 50_000
 HEADER_BYTES = 1 << 20
+LINE_BYTES = 2 << 20
+"""The longest line; DuckDB's own buffers are a multiple of it, and larger than a bounded import may afford."""
 DELIMITERS = ",;\t|"
 PARQUET_END = b"PAR1"
 CUT_HINT = "the delivery is refused, the former one stays; deliver it again"
@@ -110,7 +112,8 @@ def _csv(path: Path) -> tuple[str, list[tuple[str, str]]]:
     packed = "gzip" if _is_gzip(path) else "none"
     source = (
         f"read_csv({string(str(path))}, columns = {{{columns}}}, header = true, auto_detect = false, "
-        f"delim = {string(delimiter)}, quote = '\"', escape = '\"', compression = '{packed}', max_line_size = 2097152, buffer_size = 8388608)"
+        f"delim = {string(delimiter)}, quote = '\"', escape = '\"', compression = '{packed}', "
+        f"max_line_size = {LINE_BYTES}, buffer_size = {4 * LINE_BYTES})"
     )
     seen: dict[str, int] = {}
     cells = []

@@ -37,7 +37,9 @@ class S3Files:
         from botocore.config import Config
 
         config = Config(retries={"mode": "standard", "max_attempts": ATTEMPTS}, response_checksum_validation="when_required")
-        self._client: Any = boto3.client("s3", endpoint_url=settings.endpoint_url, region_name=settings.region, config=config)
+        self._client: Any = boto3.Session().client(
+            "s3", endpoint_url=settings.endpoint_url, region_name=settings.region, config=config
+        )
         self._bucket, self._prefix = parts.netloc, parts.path.lstrip("/")
 
     def listed(self) -> Sequence[Stored]:
