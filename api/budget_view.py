@@ -67,7 +67,7 @@ def budget_row(standing: BudgetStanding) -> dict[str, Any]:
     now = standing.at
     budget, spent = standing.stored.budget, standing.spend
     plan, cap = _runs_out(standing, budget.amount, now), _runs_out(standing, standing.cap, now)
-    paced = pace(budget, spent, now)
+    paced, burn = pace(budget, spent, now), standing.burn
     return {
         "id": standing.stored.id,
         "scope": str(budget.scope),
@@ -87,8 +87,8 @@ def budget_row(standing: BudgetStanding) -> dict[str, Any]:
         "expected_share": ratio(paced.expected_share),
         "pace": ratio(paced.ratio.value),
         "pace_reason": paced.ratio.reason,
-        "burn": ratio(standing.burn.value),
-        "burn_reason": standing.burn.reason,
+        "burn": ratio(burn.value),
+        "burn_reason": burn.reason,
         "exhausted_at": plan.at,
         "exhausted_in_s": None if plan.left is None else int(plan.left.total_seconds()),
         "exhaustion_reason": plan.reason,

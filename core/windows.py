@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -89,8 +90,13 @@ def period_window(period: Period, at: datetime, zone_name: str) -> Window:
 
     A day across a daylight-saving change has 23 or 25 hours: 2026-10-25 in Europe/Berlin has 25.
     """
+    return _period_of_day(period, require_utc(at).astimezone(zone(zone_name)).date(), zone_name)
+
+
+@lru_cache(maxsize=4096)
+def _period_of_day(period: Period, day: date, zone_name: str) -> Window:
+    """Asked for again and again: every budget of a list has a period, most of them the same."""
     tz = zone(zone_name)
-    day = require_utc(at).astimezone(tz).date()
     first, after = _period_days(period, day)
     return Window(_midnight(first, tz), _midnight(after, tz))
 

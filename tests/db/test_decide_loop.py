@@ -14,6 +14,7 @@ from decide_world import POLICY, cap, meter, phases, price_and_node
 from sqlalchemy import Engine, text
 
 from control import breakers
+from control.budget_standing import kept_standings
 from control.budget_watch import read_spend
 from control.budgets import set_limit
 from control.loop import ControlSettings, run
@@ -136,6 +137,23 @@ def test_it_comes_back_after_its_sessions_are_killed(db: Engine, db_url: str) ->
         load_one_request(db)
         wait_for(lambda: phases(db)[RED] == "open")
         wait_for(lambda: entries(db))
+
+
+def test_it_keeps_how_budgets_stand(db: Engine, db_url: str) -> None:
+    price_and_node(db, now())
+    cap(db, "100", now=now())
+    with db.begin() as connection:
+        meter(connection, now())
+    with running(db_url, budgets_every_s=0.1):
+
+        def kept() -> Any:
+            with db.connect() as connection:
+                return kept_standings(connection, list_budgets(connection), now())
+
+        (standing,) = wait_for(kept).values()
+    assert standing.live is False
+    assert standing.spend is not None
+    assert standing.spend.amount > 0
 
 
 def test_it_leaves_a_heartbeat(db: Engine, db_url: str) -> None:
