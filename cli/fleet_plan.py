@@ -69,6 +69,8 @@ def keep_checking(settings: Settings, engine: Engine, stop: threading.Event) -> 
             if any(one.verdict == "fail" and one.check in REACHED for one in findings):
                 wait_s = SOONER_S
         except Exception:
+            if stop.is_set():
+                return
             log.exception("the fleet could not be checked; the last answers stay")
             wait_s = SOONER_S
         stop.wait(wait_s)

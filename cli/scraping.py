@@ -51,10 +51,11 @@ class Scraping:
         ]
         if self._settings.discovery:
             parts.append(("discovery", self._keep_looking))
-        parts.append(("fleet-checks", lambda: keep_checking(self._settings, self._engine, self._stop)))
         threads = [threading.Thread(target=self._guarded, args=part, name=part[0]) for part in parts]
         for thread in threads:
             thread.start()
+        checks = (self._settings, self._engine, self._stop)
+        threading.Thread(target=keep_checking, args=checks, name="fleet-checks", daemon=True).start()  # never waited for
         try:
             self._scrape()
         finally:

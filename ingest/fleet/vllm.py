@@ -82,6 +82,8 @@ def ask_server(client: httpx.Client, target: str) -> ServerTold:
     silent: dict[str, str] = {}
     told: list[Mapping[str, Seen]] = []
     models = get_json(client, f"{base}/v1/models")
+    if models.status == 0:
+        return ServerTold(silent=dict.fromkeys(("GET /v1/models", "GET /version", "GET /server_info"), models.why))
     rows = _rows(models.body) if models.status == 200 else []
     if rows:
         told.append(_model_length(rows, f"GET {base}/v1/models"))
