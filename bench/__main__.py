@@ -30,6 +30,7 @@ ROWS = {
     "spool": "bench.spool_part",
     "ledger": "bench.ledger_difference",
     "scrape": "bench.scrape_map",
+    "bills": "bench.bill_import",
 }
 """Each module's ``measure(*, quick)`` gives one row."""
 PAGE = Path(__file__).parent.parent / "docs/bench-measured.md"
