@@ -286,7 +286,7 @@ def _raw(call: Call, both: _Both, numbers: Mapping[str, Scalar]) -> dict[str, An
         if name in both.said:
             about[name] = both.said[name]
     raw = without_texts({**numbers, "otel": about})
-    return {**raw, IDENTITY: call.resource.identity} if call.resource.identity else raw
+    return {IDENTITY: call.resource.identity, **raw} if call.resource.identity else raw
 
 
 def usage_numbers(attributes: Attributes, table: Conventions) -> dict[str, Scalar]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from core.errors import BadInput, BadRecord
+from core.identity_codec import IDENTITY
 from core.texts import without_texts
 from core.tokens import MAX_TOKENS, TokenCounts
 from core.usage import MAX_DURATION, SERVICE_TIERS, Deployment, TenantPath, UsageRecord
@@ -152,7 +153,7 @@ class _Reader:
             operation_id=short_id(gateway_id) if gateway_id else "",
             session_id=self._text("session_id"),
             provider=self._text("provider") or "self_hosted",
-            raw=without_texts(usage) if isinstance(usage, dict) else {},
+            raw={IDENTITY: self._map.identity(self._item), **(without_texts(usage) if isinstance(usage, dict) else {})},
         )
 
     def _request_id(self, gateway_id: str, content_id: Callable[[], str]) -> str:

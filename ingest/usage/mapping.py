@@ -3,20 +3,23 @@
 ``fields`` names for each canonical field one path or several (the first that holds a value counts). A path is keys joined by
 dots; a key that holds dots itself is found too; ``*`` takes any key, a number an element of a list; `` @ms`` after a path is its
 own unit. ``times`` gives each time's unit, ``input_includes_cached`` and ``output_includes_reasoning`` say what the counts hold,
-``json_in`` which values are JSON in a string, ``constants`` what every record has, ``empty`` which texts mean "nothing".
+``json_in`` which values are JSON in a string,
+``labels`` names likewise what identity rules see beside the fields (``key_alias``, ``tags``, ``header.NAME``, ``metadata.NAME``),
+``constants`` what every record has, ``empty`` which texts mean "nothing".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import orjson
 import yaml
 
 from core.errors import BadInput, BadRecord
+from core.identity_codec import identity_facts
 
 UNITS: Mapping[str, int | None] = {"iso": None, "s": 1_000_000, "ms": 1_000, "us": 1}
 """Microseconds of one unit; an ISO time needs none."""
@@ -30,8 +33,13 @@ NAMES = (
 )  # fmt: skip
 FIELDS = frozenset({*TIMES, *SPANS, *COUNTS, *TENANT, *NAMES, "usage", "http_status", "failed", "aborted", "stream"})
 KEYS = frozenset(
-    {"fields", "times", "json_in", "constants", "empty", "input_includes_cached", "output_includes_reasoning", "naive_times_are"}
-)
+    {
+        "fields", "times", "json_in", "constants", "empty", "input_includes_cached", "output_includes_reasoning",
+        "naive_times_are", "labels",
+    }
+)  # fmt: skip
+LABELS = ("key_alias", "tags", "header.NAME", "metadata.NAME")
+"""What a mapping may hand to identity rules beside the fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,7 @@ class FieldMap:
     input_includes_cached: bool = True
     output_includes_reasoning: bool = True
     naive_is_utc: bool = False
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def unit_us(self, name: str, path: str) -> int | None:
         """Microseconds of the unit of a time or span found at ``path``; None: an ISO time."""
@@ -60,6 +69,22 @@ class FieldMap:
             if value is not None and not (isinstance(value, str) and value in self.empty):
                 return path, value
         return "", self.constants.get(name)
+
+    def identity(self, item: Any) -> dict[str, Any]:
+        """The record's facts for identity rules; the gateway is called as the mapping's file."""
+        said = {name: self._label(item, name) for name in self.labels}
+        tags = said.get("tags")
+        return identity_facts(
+            key_alias=str(said.get("key_alias") or ""),
+            gateway=PurePath(self.source).stem,
+            tags=tags if isinstance(tags, list) else [tag.strip() for tag in str(tags or "").split(",")],
+            headers={name.removeprefix("header."): value for name, value in said.items() if name.startswith("header.")},
+            metadata={name.removeprefix("metadata."): value for name, value in said.items() if name.startswith("metadata.")},
+        )
+
+    def _label(self, item: Any, name: str) -> Any:
+        found = (value for path in self.labels[name] if (value := at_path(item, path)) is not None)
+        return next((value for value in found if not (isinstance(value, str) and value in self.empty)), None)
 
     def unpacked(self, item: Any) -> Any:
         """The item with its JSON-in-a-string values read."""
@@ -91,6 +116,10 @@ def check_mapping(body: Any, source: str) -> FieldMap:
         raise BadInput("is not a key of a mapping", where=source, field=str(key), hint=f"use {', '.join(sorted(KEYS))}")
     for key in {*body["fields"], *body.get("constants", {})} - FIELDS:
         raise BadInput("is not a field of usage", where=source, field=str(key), hint=f"use {', '.join(sorted(FIELDS))}")
+    labels = body.get("labels") or {}
+    for key in labels if isinstance(labels, dict) else ("labels",):
+        if key not in LABELS[:2] and not str(key).startswith(("header.", "metadata.")):
+            raise BadInput("is not a label", where=source, field=f"labels.{key}", hint=f"use {', '.join(LABELS)}")
     fields = {name: _paths(value, source, name) for name, value in body["fields"].items()}
     return FieldMap(
         source=source,
@@ -102,6 +131,7 @@ def check_mapping(body: Any, source: str) -> FieldMap:
         input_includes_cached=_flag(body, "input_includes_cached", source),
         output_includes_reasoning=_flag(body, "output_includes_reasoning", source),
         naive_is_utc=body.get("naive_times_are") == "UTC",
+        labels={str(name): _paths(value, source, str(name)) for name, value in labels.items()},
     )
 
 
