@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cli.options import Run, common, parse_time, window_options
 from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database, utc_now
 from core.errors import BadInput, Conflict, Refused, Unavailable
+from core.money import plain
 from core.windows import Window
 from ingest.billing.adapter import BillOptions
 from ingest.billing.delivery import Accept, FileStore, FoundDelivery
@@ -42,6 +44,7 @@ ACCEPTABLE = ("shorter", "older", "overlap")
 @click.option("--instead-of", default="", metavar="EXPORT", help="the named export's delivery of the period gives way")
 @click.option("--endpoint-url", metavar="URL", help="S3-compatible endpoint, for s3:// places that are not Amazon's")
 @click.option("--region", metavar="NAME", help="region of the bucket (default: the usual AWS settings)")
+@click.option("--memory-mb", type=click.IntRange(min=64), default=256, show_default=True, help="memory the reading may take")
 @common
 def bill(
     run: Run,
@@ -58,6 +61,7 @@ def bill(
     instead_of: str,
     endpoint_url: str | None,
     region: str | None,
+    memory_mb: int,
 ) -> int:
     """Read a bill: SOURCE is a file, an export's folder, or s3://BUCKET/PREFIX.
 
@@ -71,7 +75,15 @@ def bill(
     found = find_deliveries(store, needs_manifest=format_.startswith("aws") or source.startswith("s3://"))
     with database(run.settings) as engine:
         settings = ImportSettings(
-            engine, run.settings.data_dir, format_, ADAPTERS[format_], options, rules, utc_now(), dry_run=dry_run
+            db=engine,
+            data_dir=run.settings.data_dir,
+            format=format_,
+            adapter=ADAPTERS[format_],
+            options=options,
+            accept=rules,
+            now=utc_now(),
+            dry_run=dry_run,
+            memory_mb=memory_mb,
         )
         done, refused = _import_all(
             BillImport(settings), store, [one for one in found if wanted in (None, one.period)], quiet=run.as_json
@@ -125,8 +137,12 @@ def _change_words(change: Restated) -> str:
         ("removed", change.removed, change.billed_removed),
         ("changed", change.changed, change.billed_changed),
     )
-    named = ", ".join(f"{count:,} charges {what} {money:+f}" for what, count, money in parts)
-    return f"{change.currency} billed {change.billed:+f}, effective {change.effective:+f} ({named})"
+    named = ", ".join(f"{count:,} charges {what} {_signed(money)}" for what, count, money in parts)
+    return f"{change.currency} billed {_signed(change.billed)}, effective {_signed(change.effective)} ({named})"
+
+
+def _signed(amount: Decimal) -> str:
+    return f"{'+' if amount >= 0 else ''}{plain(amount)}"
 
 
 @click.command()

@@ -64,7 +64,7 @@ def read_lines(session: Any, files: Sequence[tuple[str, Path]], out: Path) -> Li
         try:
             rows += _write(session, path, target, names)
         except duckdb.OutOfMemoryException as error:
-            raise Unavailable(f"{name} needs more memory than it may have", hint="raise bill_memory_mb") from error
+            raise Unavailable(f"{name} needs more memory than it may have", hint="pass a larger --memory-mb") from error
         except duckdb.Error as error:
             raise _unreadable(name, error) from error
         except EOFError as error:
