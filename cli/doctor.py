@@ -15,7 +15,7 @@ from typing import Literal
 
 import psutil
 from sqlalchemy import text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from cli.settings import Settings, settings_file
 from cli.supervisor import read_pid
@@ -64,6 +64,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
         except OperationalError as error:
             lost = unreachable(error)
             yield Finding(name, "error", lost.message, "is the server up, and db_url right?")
+        except ProgrammingError:
+            yield Finding(name, "error", "its tables are not in the database", "run `tokenfuse db upgrade`, or `tokenfuse up`")
         except TokenfuseError as error:
             yield Finding(name, "error", error.message, error.hint or "see the message")
         except OSError as error:
