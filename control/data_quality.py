@@ -25,7 +25,7 @@ def data_quality(connection: Connection, window: Window, now: datetime) -> dict[
     ``money`` of a kind is [{currency, amount}], empty where ``money_is`` says why there is none. Closed quarter hours only.
     """
     found, capacity = read_kinds(connection, window, now)
-    rows = [_row(one, capacity) for one in found]
+    rows = [_row(one, capacity, now) for one in found]
     rows.sort(key=_dearest)
     return {"kinds": rows, "money": _totals(found, rows, capacity), "standing": standing(connection, window)}
 
@@ -45,7 +45,7 @@ def standing(connection: Connection, window: Window) -> dict[str, Any]:
     return {"checked_at": newest_check(connection), "days": len({check.day for check in checks}), "differences": differences}
 
 
-def _row(found: Found, capacity: Capacity) -> dict[str, Any]:
+def _row(found: Found, capacity: Capacity, now: datetime) -> dict[str, Any]:
     what = about(found.kind)
     money = money_of(found.touched, capacity) if what.sort != "none" else {}
     unpriced = what.sort != "none" and not money
@@ -55,7 +55,7 @@ def _row(found: Found, capacity: Capacity) -> dict[str, Any]:
         "count": found.count,
         "counts": what.counts,
         "first": found.first,
-        "last": found.last,
+        "last": None if found.last is None else min(found.last, now),
         "places": _places(found.where),
         "money": [{"currency": currency, "amount": amount} for currency, amount in sorted(money.items())],
         "money_is": "not known: no closed, priced quarter hour is touched" if unpriced else what.money,

@@ -72,10 +72,12 @@ def _forget_zombie(pid_file: Path) -> None:
         pid_file.unlink()
 
 
-def stop_embedded(folder: Path) -> None:
-    """Stop the embedded server in ``folder`` if it runs."""
-    if (folder / "postmaster.pid").exists():
-        _embedded(folder, start=True)._stop()
+def stop_embedded(folder: Path) -> bool:
+    """Stop the embedded server in ``folder``; False when none runs there."""
+    if not (folder / "postmaster.pid").exists():
+        return False
+    _embedded(folder, start=True)._stop()
+    return True
 
 
 SHORT_READS = ("max_parallel_workers_per_gather = 0", "random_page_cost = 1.1")

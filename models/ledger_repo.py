@@ -118,7 +118,9 @@ def unit_cost_rows(
     Row: the keys, ``currency``, ``basis``, ``requests``, ``tokens`` {input, input_cached, output}, ``cost`` (all of the group's
     lines on this basis; the usage basis leaves idle and starting out), ``wasted_cost``, ``unattributed_cost``, ``idle_cost``,
     ``starting_cost`` (as they stand in the ledger, before anybody bears them), ``input_per_mtok``, ``input_cached_per_mtok``,
-    ``output_per_mtok``, ``blended_per_mtok``, ``per_request`` (Decimal or None), ``reasons`` {field: why None} and ``meta``.
+    ``output_per_mtok``, ``blended_per_mtok``, ``per_request`` (Decimal or None), ``reasons`` {field: why None} and
+    ``meta``. ``cost`` = Σ price of a kind x its tokens + ``cost_without_tokens``: quarter hours without work, in blended and
+    per request alone.
     Raises BadInput for an unknown key or basis.
     """
     if basis not in COST_BASES:
@@ -159,6 +161,7 @@ def _unit_row(
         "requests": sums.requests,
         "tokens": tokens,
         "cost": whole,
+        "cost_without_tokens": cost[""],
         **shown,
         **{name: getattr(unit, name) for name in UNIT_FIELDS},
         "reasons": dict(unit.reasons),
@@ -185,6 +188,7 @@ def _unpriced_rows(
         found.append({
             **{name: meta.get(name, "") for name in keys},
             "currency": meta["currency"], "basis": basis, "requests": 0, "tokens": dict.fromkeys(TOKEN_KINDS, 0), "cost": None,
+            "cost_without_tokens": None,
             "wasted_cost": None, "unattributed_cost": None, "idle_cost": None, "starting_cost": None,
             **dict.fromkeys(UNIT_FIELDS), "reasons": dict.fromkeys((*UNIT_FIELDS, "cost"), reason), "meta": _meta(meta, basis),
         })  # fmt: skip

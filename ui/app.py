@@ -12,7 +12,7 @@ from ui.launch import read_launch
 HERE = Path(__file__).parent
 DEMO = "Demo: the month of history is generated from published figures; the last 19 minutes are a recording of a real vLLM."
 
-st.set_page_config(page_title="Tokenfuse", page_icon=":material/electric_bolt:", layout="wide")
+st.set_page_config(page_title="Tokenfuse", page_icon=str(HERE / "icon.png"), layout="wide")
 
 
 def _navigate() -> None:

@@ -79,6 +79,9 @@ class UnitCostRow(Keys):
     requests: int
     tokens: TokenSums
     cost: AmountOut | None
+    cost_without_tokens: AmountOut | None = Field(
+        description="Part of `cost` of quarter hours without work: in blended and per request, in the price of no token kind."
+    )
     wasted_cost: AmountOut | None
     unattributed_cost: AmountOut | None
     idle_cost: AmountOut | None

@@ -37,9 +37,10 @@ def up(run: Run) -> int:
 def down(run: Run) -> None:
     """Stop everything that runs in this data folder, the embedded database too."""
     stopped = stop_running(run.settings.data_dir / "run")
-    if run.settings.db_url is None:
-        stop_embedded((run.settings.data_dir / "pg").resolve())
-    print_rows([{"data_dir": run.settings.data_dir, "stopped": stopped}], as_json=run.as_json)
+    database = run.settings.db_url is None and stop_embedded((run.settings.data_dir / "pg").resolve())
+    print_rows(
+        [{"data_dir": run.settings.data_dir, "stopped": stopped or database, "database_stopped": database}], as_json=run.as_json
+    )
 
 
 @click.command(hidden=True)

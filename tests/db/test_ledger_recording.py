@@ -84,6 +84,15 @@ def test_each_tenant_and_the_deployment_have_a_unit_cost(recorded: Engine) -> No
         assert row["input_cached_per_mtok"] is None or row["input_cached_per_mtok"] <= row["input_per_mtok"]
 
 
+def test_prices_times_tokens_and_the_cost_without_tokens_are_the_cost(recorded: Engine) -> None:
+    close_due(recorded, AFTER, since=T0)
+    with recorded.connect() as connection:
+        rows = [r for by in ("deployment", "team", "quarter_hour") for r in unit_cost_rows(connection, (by,), WHOLE, "allocation")]
+    for row in rows:
+        by_kind = sum((row[f"{kind}_per_mtok"] or 0) * tokens for kind, tokens in row["tokens"].items()) / 1_000_000
+        assert abs(by_kind + row["cost_without_tokens"] - row["cost"]) < Decimal("1e-9")
+
+
 def test_running_spend_before_the_close_and_the_ledger_after_it(recorded: Engine) -> None:
     day = Window(T0 - timedelta(hours=11, minutes=45), T0 + timedelta(hours=12, minutes=15))
     with recorded.begin() as connection:

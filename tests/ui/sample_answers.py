@@ -206,6 +206,7 @@ def _unit_row(by: str, key: str, n: int, window: Window, basis: str, now: dateti
     return {
         **({by: key} if by else {}),
         "currency": "USD", "basis": basis, "requests": sums.requests, "tokens": tokens, "cost": sum(cost.values()),
+        "cost_without_tokens": cost.get("", Decimal(0)),
         "wasted_cost": scale / 50, "unattributed_cost": scale / 20, "idle_cost": scale / 3, "starting_cost": Decimal(0),
         "input_per_mtok": unit.input_per_mtok, "input_cached_per_mtok": unit.input_cached_per_mtok,
         "output_per_mtok": unit.output_per_mtok, "blended_per_mtok": unit.blended_per_mtok, "per_request": unit.per_request,
@@ -217,7 +218,7 @@ def _unit_row(by: str, key: str, n: int, window: Window, basis: str, now: dateti
 def _unpriced(row: Mapping[str, Any]) -> dict[str, Any]:
     costs = ("input_per_mtok", "input_cached_per_mtok", "output_per_mtok", "blended_per_mtok", "per_request")
     reason = "96 quarter hours without a price: gpu_hour of H800 has no rate on 2026-11-12"
-    parts = ("cost", "wasted_cost", "unattributed_cost", "idle_cost", "starting_cost")
+    parts = ("cost", "cost_without_tokens", "wasted_cost", "unattributed_cost", "idle_cost", "starting_cost")
     return {
         **row, **dict.fromkeys((*costs, *parts)), "requests": 0, "tokens": dict.fromkeys(("input", "input_cached", "output"), 0),
         "reasons": dict.fromkeys((*costs, "cost"), reason), "meta": {**row["meta"], "price_source": None, "coverage": None},

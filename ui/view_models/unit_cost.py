@@ -60,6 +60,10 @@ def unit_table(rows: Sequence[Row], by: str, before: Sequence[Row]) -> Table:
             columns += _compared(rows, by, before)
     columns.append(numbers(f"Per request, {unit}".rstrip(", "), [row["per_request"] for row in rows], "All cost / all requests"))
     columns.append(numbers(f"Cost, {unit}".rstrip(", "), [row["cost"] for row in rows], "What the group bears on this basis"))
+    without = "Part of the cost from quarter hours without work: in Blended and Per request, in no kind's price"
+    columns.append(
+        numbers(f"Cost without tokens, {unit}".rstrip(", "), [row.get("cost_without_tokens") for row in rows], without)
+    )
     return table(columns + _volumes(rows) + _sources(rows))
 
 
