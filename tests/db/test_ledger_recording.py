@@ -87,7 +87,9 @@ def test_each_tenant_and_the_deployment_have_a_unit_cost(recorded: Engine) -> No
 def test_prices_times_tokens_and_the_cost_without_tokens_are_the_cost(recorded: Engine) -> None:
     close_due(recorded, AFTER, since=T0)
     with recorded.connect() as connection:
-        rows = [r for by in ("deployment", "team", "quarter_hour") for r in unit_cost_rows(connection, (by,), WHOLE, "allocation")]
+        rows = [
+            r for by in ("deployment", "team", "quarter_hour") for r in unit_cost_rows(connection, (by,), WHOLE, "allocation")
+        ]
     for row in rows:
         by_kind = sum((row[f"{kind}_per_mtok"] or 0) * tokens for kind, tokens in row["tokens"].items()) / 1_000_000
         assert abs(by_kind + row["cost_without_tokens"] - row["cost"]) < Decimal("1e-9")
