@@ -47,6 +47,7 @@ def open_session(scratch: Path, *, memory_mb: int = 256, threads: int = 2) -> An
     """A DuckDB session of its own with the billing macros; what does not fit into memory goes to ``scratch``."""
     session = duckdb.connect(config={"memory_limit": f"{memory_mb}MB", "threads": threads, "temp_directory": str(scratch)})
     session.execute("SET TimeZone = 'UTC'")
+    session.execute("SET enable_progress_bar = false")  # it is drawn on standard output
     for macro in MACROS:
         session.execute(macro)
     return session
