@@ -11,7 +11,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 import pytest
-from conftest import AUTH, PROXY, ROOT
+from litellm_world import AUTH, PROXY, ROOT
 from tokenfuse_api import Api
 from truth_upstream import Told, TruthUpstream
 

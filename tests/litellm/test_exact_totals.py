@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
-from conftest import litellm
 from exact_world import booked, counts_of, environment, flush_generic_api, set_up, settle
+from litellm_world import litellm
 from sqlalchemy import Engine
 from tokenfuse_api import Junction, serving
 from truth_cases import CASES, EXACT, Case, Client

@@ -7,7 +7,7 @@ import zlib
 from typing import Any
 
 import pytest
-from conftest import Proxy, wait_for
+from litellm_world import Proxy, wait_for
 
 from core.minhash import matches, places_needed
 from ingest.usage.litellm_features import call_features

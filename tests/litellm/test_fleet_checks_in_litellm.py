@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Proxy
+from litellm_world import Proxy
 
 from core.fleet_checks import check_gateway
 from ingest.fleet.litellm import ask_litellm

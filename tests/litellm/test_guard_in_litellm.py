@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from conftest import SECRET, Proxy, wait_for
 from guard_servers import KEY_ID, limit, reject, signed
+from litellm_world import SECRET, Proxy, wait_for
 
 from tokenfuse_guard.tenant_header import HEADER, read_tenant
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 import pytest
-from conftest import SECRET, Proxy, wait_for
 from guard_servers import KEY_ID, reject, signed
 from identity_world import rule, rule_set, told
+from litellm_world import SECRET, Proxy, wait_for
 
 from core.identity_codec import decode_rules, record_facts
 from core.identity_match import Matcher

@@ -17,8 +17,8 @@ from http.client import HTTPException
 from pathlib import Path
 
 import pytest
-from conftest import litellm, wait_for
 from exact_world import booked, counts_of, environment, set_up, settle
+from litellm_world import litellm, wait_for
 from sqlalchemy import Engine
 from tokenfuse_api import Api, Junction, serving
 from truth_cases import UNASKED, Case, Client
