@@ -12,10 +12,12 @@ from sqlalchemy import Connection, text
 from core.efficiency import SUMS, EngineSums, GpuSums, efficiency
 from core.usage import Deployment
 from core.windows import Window
+from models.fleet_repo import StepLimit, step_limits
 from models.gpu_repo import deployment_gpus
 from models.reconcile_repo import Key
 from models.usage_keys import DEPLOYMENT, DEPLOYMENT_COLUMNS, TIME_KEYS, Row, check_keys, filter_sql, key_sql
-from models.usage_pieces import coarsest_for, pieces
+from models.usage_pieces import Level, coarsest_for
+from models.usage_rollups import ENGINE, rollup_rows
 
 EFFICIENCY_KEYS: tuple[str, ...] = (*TIME_KEYS, DEPLOYMENT)
 FILTER_KEYS: tuple[str, ...] = (DEPLOYMENT, *DEPLOYMENT_COLUMNS)
@@ -28,7 +30,6 @@ def efficiency_rows(
     filters: Mapping[str, str] | None = None,
     *,
     zone_name: str = "UTC",
-    max_batched_tokens: Mapping[Deployment, int] | None = None,
 ) -> list[Row]:
     """One row per step (minute, hour, day in ``zone_name``; None: the window whole) and deployment whose engines were watched:
     the step, ``deployment``, ``engines``, every figure of ``core.efficiency.FIGURES`` (None with its reason), ``reasons`` and
@@ -36,25 +37,26 @@ def efficiency_rows(
     """
     check_keys([step] if step else [], {}, TIME_KEYS)
     check_keys([], filters or {}, FILTER_KEYS)
-    known = max_batched_tokens or {}
+    limits = step_limits(connection)
     engines = _engines(connection, step, window, filters or {}, zone_name)
     gpus = deployment_gpus(connection, step, window, zone_name)
-    return [_row(step, key, engines[key], known.get(key.deployment), gpus.get(key)) for key in sorted(engines, key=_order)]
+    return [_row(step, key, engines[key], limits.get(key.deployment), gpus.get(key)) for key in sorted(engines, key=_order)]
 
 
 def _order(key: Key) -> tuple[str, Deployment]:
     return str(key.step), key.deployment
 
 
-def _row(step: str | None, key: Key, engines: Sequence[EngineSums], max_batched_tokens: int | None, gpus: GpuSums | None) -> Row:
-    found = efficiency(engines, max_batched_tokens=max_batched_tokens, gpus=gpus)
+def _row(step: str | None, key: Key, engines: Sequence[EngineSums], limit: StepLimit | None, gpus: GpuSums | None) -> Row:
+    found = efficiency(engines, max_batched_tokens=limit.tokens if limit else None, gpus=gpus)
+    about = {"batch_efficiency": f"of {limit.tokens} tokens a step, as read at {limit.read_at:%Y-%m-%d %H:%M}Z"} if limit else {}
     return {
         **({step: _shown(key.step)} if step else {}),
         DEPLOYMENT: str(key.deployment),
         "engines": found.engines,
         **found.values,
         "reasons": dict(found.reasons),
-        "notes": dict(found.notes),
+        "notes": {**about, **found.notes},
     }
 
 
@@ -71,16 +73,14 @@ def _engines(
     where, values = filter_sql(filters)
     coarsest = coarsest_for(step, window, zone_name)
     names = ", ".join([*([f'"{step}"'] if step else []), *DEPLOYMENT_COLUMNS])
-    parts = []
-    for number, part in enumerate(pieces(window, "day" if coarsest == "month" else coarsest)):
-        values |= {f"start{number}": part.start, f"end{number}": part.end}
-        time = [f'{key_sql(step, part.level, zone_name, values)} AS "{step}"'] if step else []
-        parts.append(
-            f"SELECT {', '.join([*time, *DEPLOYMENT_COLUMNS, 'target', 'engine', *SUMS])} FROM engine_{part.level} "
-            f"WHERE {part.level} >= :start{number} AND {part.level} < :end{number}{where}"
-        )
+
+    def columns(level: Level) -> str:
+        time = [f'{key_sql(step, level, zone_name, values)} AS "{step}"'] if step else []
+        return ", ".join([*time, *DEPLOYMENT_COLUMNS, "target", "engine", *SUMS])
+
+    rows = rollup_rows(ENGINE, window, "day" if coarsest == "month" else coarsest, DEPLOYMENT_COLUMNS, columns, where, values)
     sums = ", ".join(f"sum({name})::bigint AS {name}" for name in SUMS)
-    sql = f"SELECT {names}, {sums} FROM ({' UNION ALL '.join(parts)}) AS part GROUP BY {names}, target, engine"
+    sql = f"SELECT {names}, {sums} FROM ({rows}) AS part GROUP BY {names}, target, engine"
     found: defaultdict[Key, list[EngineSums]] = defaultdict(list)
     for row in connection.execute(text(sql), values).mappings():
         key = Key(row[step] if step else None, Deployment(*(row[name] for name in DEPLOYMENT_COLUMNS)))

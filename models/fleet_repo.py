@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import BigInteger, Connection, and_, case, cast, delete, func, insert, select
 
 from core.fleet_checks import CHECKS, Finding
+from core.usage import Deployment
 from models.tables_fleet import FleetCheckRow
 from models.tables_money import NodeServiceRow
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimit:
+    """``max_num_batched_tokens`` of a deployment's engines, and when the oldest of them was read."""
+
+    tokens: int
+    read_at: datetime
 
 
 def replace_findings(connection: Connection, findings: Sequence[Finding], at: datetime) -> None:
@@ -36,6 +46,20 @@ def read_findings(connection: Connection) -> tuple[list[Finding], datetime | Non
     ]
     found.sort(key=lambda one: (one.kind, one.subject, order.get(one.check, len(order))))
     return found, max((row.checked_at for row in rows), default=None)
+
+
+def step_limits(connection: Connection) -> dict[Deployment, StepLimit]:
+    """What one engine step may hold, by deployment: only where every target in service was read and all say the same."""
+    n, c = NodeServiceRow, FleetCheckRow
+    read = case((c.seen.regexp_match("^[1-9][0-9]{0,9}$"), cast(c.seen, BigInteger)))
+    query = (
+        select(n.cluster, n.namespace, n.model_id, func.min(read).label("tokens"), func.min(c.checked_at).label("read_at"))
+        .outerjoin(c, and_(c.subject == n.target, c.check_id == "max_num_batched_tokens"))
+        .where(n.in_service_to.is_(None))
+        .group_by(n.cluster, n.namespace, n.model_id)
+        .having(func.min(read) == func.max(read), func.count(read) == func.count())
+    )
+    return {Deployment(r.cluster, r.namespace, r.model_id): StepLimit(r.tokens, r.read_at) for r in connection.execute(query)}
 
 
 def gpus_in_service(connection: Connection) -> dict[str, tuple[str, int]]:

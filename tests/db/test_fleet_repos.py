@@ -11,12 +11,16 @@ from money_rows import D
 from sqlalchemy import Connection, Engine, insert
 
 from bench.year import coarser
+from core.capacity import NodeService
 from core.errors import BadInput
+from core.fleet_checks import Finding
 from core.lengths import bucket
 from core.windows import Window
 from models.efficiency_repo import efficiency_rows
+from models.fleet_repo import replace_findings
 from models.heat_map_repo import heat_map
 from models.partitions import ensure_months
+from models.rates_repo import declare_service
 from models.tables import EngineMinuteRow, UsageLengthRow
 
 pytestmark = pytest.mark.db
@@ -94,6 +98,31 @@ def test_a_days_figures_are_its_sums_divided_last(db: Engine) -> None:
     assert hours[1]["kv_use"] is None
     assert hours[1]["reasons"]["kv_use"]
     assert whole["busy_share"] == day["busy_share"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (["8192", "8192"], Decimal("0.25")),
+        (["8192", ""], None),
+        (["8192", "4096"], None),
+        (["8192"], None),
+        (["8k", "8192"], None),
+    ],
+)
+def test_a_step_is_full_by_the_limit_all_engines_say(db: Engine, seen: list[str], expected: Decimal | None) -> None:
+    read = [
+        Finding(target, "engine", "max_num_batched_tokens", "pass", value, "/server_info", "", "")
+        for target, value in zip("tu", seen, strict=False)
+    ]
+    with db.begin() as connection:
+        for target in "tu":
+            declare_service(connection, NodeService(D, target, "n", "A10G", 1, DAY), "test")
+        replace_findings(connection, read, DAY)
+        engine(connection, DAY, "0", steps=10, iteration_tokens=20_480)
+        (row,) = efficiency_rows(connection, "minute", WEEK)
+    assert row["batch_efficiency"] == expected
+    assert ("as read at 2026-11-20 00:00Z" in row["notes"].get("batch_efficiency", "")) is (expected is not None)
 
 
 def test_no_engine_no_row(db: Engine) -> None:
