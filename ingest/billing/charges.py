@@ -40,6 +40,7 @@ def write_charges(session: Any, lines: Lines, plan: ChargePlan, out: Path, *, pe
     Raises BadInput naming file, row, column and value: a cost that is no number, a charge without currency or period, and
     whatever the plan checks.
     """
+    session.execute("SET preserve_insertion_order = false")  # a charge says which line it is of
     files = ", ".join(string(str(path)) for path in lines.files)
     session.execute(
         f"CREATE OR REPLACE TEMP VIEW lines AS SELECT * FROM read_parquet([{files}], union_by_name = true, "
