@@ -9,6 +9,7 @@ from datetime import date
 from typing import Any
 
 from core.errors import BadInput
+from ingest.billing.azure_layout import azure_deliveries
 from ingest.billing.delivery import FileStore, FoundDelivery, Stored
 
 DATA_ENDINGS = (".csv", ".csv.gz", ".parquet", ".snappy.parquet", ".gz")
@@ -45,7 +46,7 @@ def plain_files(store: FileStore, objects: Sequence[Stored]) -> Sequence[FoundDe
     return (FoundDelivery(stem or "bill", "", keys),)
 
 
-LAYOUTS: Mapping[str, Layout] = {"aws": aws_deliveries}
+LAYOUTS: Mapping[str, Layout] = {"aws": aws_deliveries, "azure": azure_deliveries}
 """Layouts with a manifest; the first that finds one speaks for the place. Without any, a place is plain files."""
 
 

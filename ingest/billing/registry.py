@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from ingest.billing.adapter import BillAdapter
 from ingest.billing.aws_cur import AwsCur
+from ingest.billing.azure import Azure
 from ingest.billing.focus import Focus
 
 ADAPTERS: dict[str, BillAdapter] = {
     "focus": Focus(),
     "aws-focus": Focus("aws"),
     "aws-cur": AwsCur(),
+    "azure-actual": Azure("actual"),
+    "azure-amortized": Azure("amortized"),
+    "azure-focus": Focus("azure"),
 }
 """``aws-cur`` reads the legacy report and CUR 2.0: their columns are spelled differently and mean the same."""
