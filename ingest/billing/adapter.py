@@ -124,6 +124,8 @@ class ChargePlan:
     """Expressions that others use as ``d_ALIAS``, in order; they see the lines (also whole, as table ``lines``) and amounts."""
     checks: tuple[RowCheck, ...] = ()
     notes: tuple[str, ...] = ()
+    decimals: tuple[str, ...] = ()
+    """For amounts that stand inside a line's lists: SQL over the lines of how many decimals they have."""
 
 
 class BillAdapter(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -46,7 +46,7 @@ def write_charges(session: Any, lines: Lines, plan: ChargePlan, out: Path, *, pe
         f"CREATE OR REPLACE TEMP VIEW lines AS SELECT * FROM read_parquet([{files}], union_by_name = true, "
         "file_row_number = true, filename = '_file', hive_partitioning = false)"
     )
-    money = _amounts(session, lines, plan.money)
+    money = _amounts(session, lines, plan.money, plan.decimals)
     numbers = _amounts(session, lines, plan.numbers)
     typed = [f"{amount.sql} AS m_{alias}" for alias, amount in money.cells.items()]
     typed += [f"{amount.sql} AS n_{alias}" for alias, amount in numbers.cells.items()]
@@ -80,8 +80,8 @@ class _Amounts:
     scale: int
 
 
-def _amounts(session: Any, lines: Lines, columns: Mapping[str, str]) -> _Amounts:
-    """How each column is read exactly, and the scale that holds all of them."""
+def _amounts(session: Any, lines: Lines, columns: Mapping[str, str], decimals: Sequence[str] = ()) -> _Amounts:
+    """How each column is read exactly, and the scale that holds all of them and amounts of ``decimals`` decimals."""
     texts = {alias: f"txt({quoted(name)})" for alias, name in columns.items()}
     if not texts:
         return _Amounts({}, 0)
@@ -94,6 +94,8 @@ def _amounts(session: Any, lines: Lines, columns: Mapping[str, str]) -> _Amounts
             if measured[alias][2]:
                 raise _no_number(session, lines, columns[alias], texts[alias])
     scale = max(found[0] or 0 for found in measured.values())
+    for counted in decimals:
+        scale = max(scale, session.execute(f"SELECT max({counted}) FROM lines").fetchone()[0] or 0)
     largest = max((found[1] or Decimal(0) for found in measured.values()), default=Decimal(0))
     if scale + len(str(int(largest))) > DIGITS:
         raise BadInput(TOO_LONG, where=lines.names[0], value=f"{largest} with {scale} decimals")

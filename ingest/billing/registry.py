@@ -6,6 +6,7 @@ from ingest.billing.adapter import BillAdapter
 from ingest.billing.aws_cur import AwsCur
 from ingest.billing.azure import Azure
 from ingest.billing.focus import Focus
+from ingest.billing.gcp import Gcp
 
 ADAPTERS: dict[str, BillAdapter] = {
     "focus": Focus(),
@@ -14,5 +15,6 @@ ADAPTERS: dict[str, BillAdapter] = {
     "azure-actual": Azure("actual"),
     "azure-amortized": Azure("amortized"),
     "azure-focus": Focus("azure"),
+    "gcp": Gcp(),
 }
 """``aws-cur`` reads the legacy report and CUR 2.0: their columns are spelled differently and mean the same."""
