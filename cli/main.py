@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "rates": ("cli.commands.rates", "dated prices: import, list"),
     "node": ("cli.commands.node", "capacity: declare, end, list the GPUs in service"),
     "ledger": ("cli.commands.ledger", "close quarter hours, show their lines"),
+    "explain": ("cli.commands.explain", "why one period cost more or less than another"),
     "budget": ("cli.commands.budget", "budgets: set, increase, list"),
     "exempt": ("cli.commands.budget", "exemptions: add, list"),
     "limit": ("cli.commands.budget", "standing limits: set, list"),
