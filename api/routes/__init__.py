@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from api.routes import (
     breakers,
     budgets,
+    explain,
     features,
     fleet,
     fleet_checks,
@@ -33,6 +34,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     fleet_checks.routes,
     features.routes,
     ledger.routes,
+    explain.routes,
     budgets.reads,
     budgets.writes,
     breakers.reads,
