@@ -12,7 +12,7 @@ from core.errors import BadInput
 from ingest.billing.azure_layout import azure_deliveries
 from ingest.billing.delivery import FileStore, FoundDelivery, Stored
 
-DATA_ENDINGS = (".csv", ".csv.gz", ".parquet", ".snappy.parquet", ".gz")
+DATA_ENDINGS = (".csv", ".csv.gz", ".parquet", ".snappy.parquet", ".jsonl", ".gz")
 _AWS_MANIFEST = re.compile(r"-Manifest\.json$")
 _PERIOD_FOLDER = re.compile(r"BILLING_PERIOD=(\d{4})-(\d{2})(?:/|$)")
 Layout = Callable[[FileStore, Sequence[Stored]], Sequence[FoundDelivery]]

@@ -18,6 +18,7 @@ import pyarrow.parquet
 
 from core.errors import BadInput, Unavailable
 from ingest.billing.adapter import Columns
+from ingest.billing.json_lines import looks_like_json, write_json
 from ingest.billing.sql import MACROS, quoted, string
 
 ROW_GROUP = 50_000
@@ -81,6 +82,8 @@ def read_lines(session: Any, files: Sequence[tuple[str, Path]], out: Path) -> Li
 
 
 def _write(session: Any, path: Path, target: Path, names: dict[str, str]) -> int:
+    if not _is_parquet(path) and looks_like_json(path):
+        path = write_json(path, target.with_name(f"{target.name}.read"))
     source, headers = _parquet(session, path) if _is_parquet(path) else _csv(path)
     cells = ", ".join(f"{cell} AS {quoted(_name(names, header))}" for header, cell in headers)
     copied = session.execute(
