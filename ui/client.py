@@ -38,6 +38,10 @@ class Client:
         """``GET /v1/unit-cost``."""
         return self._get("/v1/unit-cost", params)
 
+    def explain(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/explain``."""
+        return self._get("/v1/explain", params)
+
     def ledger(self, params: Mapping[str, str]) -> dict[str, Any]:
         """``GET /v1/ledger``."""
         return self._get("/v1/ledger", params)

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from sample_answers import Kind, ledger, overview, unit_costs
+from sample_explain import explanations
 from sample_fleet import efficiencies, heat_maps
 from sample_fleet_checks import fleet_checks
 from sample_quality import coverages, qualities
@@ -54,6 +55,9 @@ class FakeClient:
     def unit_cost(self, params: Mapping[str, str]) -> dict[str, Any]:
         return self._read("unit_cost", params)
 
+    def explain(self, params: Mapping[str, str]) -> dict[str, Any]:
+        return self._read("explain", params)
+
     def ledger(self, params: Mapping[str, str]) -> dict[str, Any]:
         return self._read("ledger", params)
 
@@ -80,6 +84,7 @@ class FakeClient:
 BY_NAME = {
     "overview": overview,
     "unit_cost": unit_costs,
+    "explain": explanations,
     "ledger": ledger,
     "heat_map": heat_maps,
     "efficiency": efficiencies,

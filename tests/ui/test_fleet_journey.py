@@ -14,6 +14,7 @@ pytestmark = pytest.mark.browser
 PAGES = {
     "fleet": ("range=24h&figure=decode_ms_per_token", "Decode per token by hour", 1),
     "heat_map": ("range=7d&kind=output", "Requests by output length", 1),
+    "why": ("first=2026-05&second=2026-06", "From 2026-05 to 2026-06, USD", 1),
     "data_quality": ("range=7d", "Engine view against gateway view", 0),
 }
 """Page -> its view in the address, a heading of that view, and how many charts it has."""

@@ -36,6 +36,15 @@ def choose_one(label: str, name: str, words: Mapping[str, str], default: str) ->
     return _choose(label, name, words, default)
 
 
+def type_period(label: str, name: str, default: str) -> str:
+    """A month, week, day or START..END as the API reads it; ``name`` is its place in the URL."""
+    _from_url(name, default)
+    about = "A month 2026-06, an ISO week 2026-W23, a day 2026-06-01, or START..END"
+    text = st.text_input(label, key=name, max_chars=90, help=about).strip() or default
+    _to_url(name, text)
+    return text
+
+
 def _typed(now: datetime) -> Window:
     week_ago = (now - timedelta(days=7)).strftime("%Y-%m-%d 00:00")
     _from_url("from", week_ago)

@@ -1,0 +1,35 @@
+"""Answers of ``GET /v1/explain``, put through the API's own schema: the generated June of docs/explain.md's causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sample_answers import Kind
+
+from api.schemas.explain import ExplainOut
+from control.explain_facts import TEXTS
+
+EFFECTS = {"volume": "8.333333333333", "cache": "31.666666666667", "idle": "60", "rate": "-20"}
+MONEY = {"currency": "USD", "before": "200", "after": "280", "change": "80", "change_percent": "40.00", "reasons": {}}
+
+
+def explanations(params: Mapping[str, str], kind: Kind, now: datetime) -> dict[str, Any]:
+    """200 to 280 USD; ``partial`` has quarter hours without a price, ``empty`` nothing at all."""
+    by = params.get("by", "deployment")
+    name = {"tenant": "acme/docs", "deployment": "lab/prod/docs", "model": "docs"}[by]
+    effects = [{"effect": effect, "amount": amount, "text": TEXTS[effect]} for effect, amount in EFFECTS.items()]
+    total = {**MONEY, "effects": effects, "node_hours": "100", "scale": "100", "difference": "0"}
+    rows = [{**MONEY, by: name, "effects": {} if by == "tenant" else EFFECTS}]
+    gap = {"period": "first", "deployment": "lab/prod/new", "windows": 4, "reason": "no list rate gpu_hour for B200"}
+    there = kind != "empty"
+    body = {
+        "first": {"window_start": datetime(2026, 5, 1, tzinfo=UTC), "window_end": datetime(2026, 6, 1, tzinfo=UTC)},
+        "second": {"window_start": datetime(2026, 6, 1, tzinfo=UTC), "window_end": datetime(2026, 7, 1, tzinfo=UTC)},
+        "totals": [total] if there else [], "prices": [], "by": by, "rows": rows if there else [], "total_rows": int(there),
+        "unpriced": [gap] if kind == "partial" else [], "bill_only": {"amount": None, "reason": "no bill imported"},
+        "meta": {"basis": "allocation", "freshness": now},
+    }  # fmt: skip
+    answer: dict[str, Any] = ExplainOut.model_validate(body).model_dump(mode="json", exclude_unset=True)
+    return answer
