@@ -12,7 +12,7 @@ from core.errors import BadInput
 from core.explain import EFFECTS, Change, DeploymentUse, explain_deployment, total_change
 from core.money import CONTEXT, ZERO, total
 from core.windows import Window
-from models.explain_repo import UseKey, allocated_to_tenants, deployment_uses, has_bills, unpriced
+from models.explain_repo import UseKey, allocated_to_tenants, closed_until, deployment_uses, has_bills, unpriced
 
 By = Literal["tenant", "deployment", "model"]
 BY: tuple[By, ...] = ("tenant", "deployment", "model")
@@ -49,8 +49,8 @@ def explain(connection: Connection, first: Window, second: Window, by: By = "dep
     changes = _changes(uses, first, second)
     bills = NOT_JOINED if has_bills(connection) else NO_BILL
     return {
-        "first": _period(first),
-        "second": _period(second),
+        "first": _period(connection, first),
+        "second": _period(connection, second),
         "totals": [_total(currency, changes) for currency in sorted({currency for _, currency in changes})],
         "prices": _prices(uses, changes),
         "by": by,
@@ -74,8 +74,9 @@ def _changes(
     }
 
 
-def _period(window: Window) -> dict[str, Any]:
-    return {"window_start": window.start, "window_end": window.end}
+def _period(connection: Connection, window: Window) -> dict[str, Any]:
+    """With the end of its last closed quarter hour: what is not closed yet is in no sum."""
+    return {"window_start": window.start, "window_end": window.end, "closed_until": closed_until(connection, window)}
 
 
 def _total(currency: str, changes: Mapping[UseKey, Change]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -36,6 +37,9 @@ _UNPRICED = text(f"""
     SELECT cluster || '/' || namespace || '/' || model_id AS deployment, count(*) AS windows, min(x.detail ->> 'reason') AS reason
     FROM ledger_window x {_JOIN} WHERE {_PRICED} AND x.capacity_cost IS NULL GROUP BY 1 ORDER BY 1
 """)
+_CLOSED = text(
+    "SELECT max(window_start) + interval '15 minutes' FROM ledger_head WHERE window_start >= :start AND window_start < :end"
+)
 _BILLS = text("SELECT EXISTS (SELECT 1 FROM bill_delivery WHERE status = 'current')")
 
 UseKey = tuple[str, str]
@@ -73,6 +77,12 @@ def allocated_to_tenants(connection: Connection, window: Window) -> dict[tuple[s
 def unpriced(connection: Connection, window: Window) -> list[Unpriced]:
     rows = connection.execute(_UNPRICED, {"start": window.start, "end": window.end})
     return [Unpriced(r.deployment, r.windows, r.reason or "") for r in rows]
+
+
+def closed_until(connection: Connection, window: Window) -> datetime | None:
+    """End of the last closed quarter hour that starts in ``window``; None: none is."""
+    found: datetime | None = connection.execute(_CLOSED, {"start": window.start, "end": window.end}).scalar_one()
+    return found
 
 
 def has_bills(connection: Connection) -> bool:

@@ -17,6 +17,7 @@ class PeriodOut(BaseModel):
 
     window_start: Time
     window_end: Time
+    closed_until: Time | None = Field(description="End of its last closed quarter hour; what is not closed is in no sum.")
 
 
 class Moved(BaseModel):

@@ -35,6 +35,10 @@ def explain(run: Run, first: str, second: str, by: str) -> int:
 
 
 def _print(found: Mapping[str, Any], first: str, second: str) -> None:
+    for name, text in (("first", first), ("second", second)):
+        period = found[name]
+        if period["closed_until"] and period["closed_until"] < period["window_end"]:
+            say(f"{text}: the last closed quarter hour ends {period['closed_until']:%Y-%m-%dT%H:%MZ}; later ones are in no sum.")
     if not found["totals"]:
         say("No closed, priced quarter hour in either period.")
     for total in found["totals"]:

@@ -45,6 +45,7 @@ def test_people_read_causes_and_that_no_bill_is_there(
     out, error = capsys.readouterr()
     assert "200 USD in 2026-05-02..2026-06-01, 280 in 2026-06: 80, 40 %" in error
     assert "no bill imported" in error
+    assert "2026-06: the last closed quarter hour ends 2026-06-01T02:00Z; later ones are in no sum." in error
     assert "share of input tokens read from the cache" in out
     assert "lab/prod/code" in out
 

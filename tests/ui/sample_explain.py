@@ -25,11 +25,16 @@ def explanations(params: Mapping[str, str], kind: Kind, now: datetime) -> dict[s
     gap = {"period": "first", "deployment": "lab/prod/new", "windows": 4, "reason": "no list rate gpu_hour for B200"}
     there = kind != "empty"
     body = {
-        "first": {"window_start": datetime(2026, 5, 1, tzinfo=UTC), "window_end": datetime(2026, 6, 1, tzinfo=UTC)},
-        "second": {"window_start": datetime(2026, 6, 1, tzinfo=UTC), "window_end": datetime(2026, 7, 1, tzinfo=UTC)},
+        "first": _period(5, datetime(2026, 6, 1, tzinfo=UTC)),
+        "second": _period(6, datetime(2026, 6, 20, tzinfo=UTC)),
         "totals": [total] if there else [], "prices": [], "by": by, "rows": rows if there else [], "total_rows": int(there),
         "unpriced": [gap] if kind == "partial" else [], "bill_only": {"amount": None, "reason": "no bill imported"},
         "meta": {"basis": "allocation", "freshness": now},
     }  # fmt: skip
     answer: dict[str, Any] = ExplainOut.model_validate(body).model_dump(mode="json", exclude_unset=True)
     return answer
+
+
+def _period(month: int, closed_until: datetime) -> dict[str, datetime]:
+    ends = datetime(2026, month + 1, 1, tzinfo=UTC)
+    return {"window_start": datetime(2026, month, 1, tzinfo=UTC), "window_end": ends, "closed_until": closed_until}

@@ -29,6 +29,7 @@ def test_the_page_asks_for_the_periods_of_the_link(open_app: Open) -> None:
     assert (cards["First period"], cards["Second period"], cards["Change"]) == ("200.00 USD", "280.00 USD", "80.00 USD")
     assert cards["Largest cause"] == "60.00 USD"
     assert "no bill imported" in _texts(app)
+    assert "last closed quarter hour of the second period ends 2026-06-20 00:00 UTC" in _texts(app)
 
 
 def test_without_closed_quarter_hours_it_says_so(open_app: Open) -> None:

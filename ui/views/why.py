@@ -13,6 +13,7 @@ from ui.components.rest import draw_span, explain_figures
 from ui.components.session import fetch, now
 from ui.components.tables import download, draw_table
 from ui.components.why_chart import waterfall
+from ui.view_models.figures import stamp
 from ui.view_models.why import BY, cause_table, default_periods, mover_table, waterfall_points, why_cards
 
 MEANINGS = {
@@ -33,6 +34,10 @@ def _total(total: dict[str, Any], first: str, second: str) -> None:
 
 
 def _foot(answer: dict[str, Any]) -> None:
+    for name in ("first", "second"):
+        until = answer[name]["closed_until"]
+        if until and until < answer[name]["window_end"]:
+            st.caption(f"The last closed quarter hour of the {name} period ends {stamp(until)} UTC; later ones are in no sum.")
     for gap in answer["unpriced"]:
         st.warning(f"{gap['deployment']}: {gap['windows']} quarter hours of the {gap['period']} period have no price.")
     st.caption(f"Charges that no usage explains: {answer['bill_only']['reason']}.")
