@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from core.errors import BadInput
 
-WRAPPERS = ("Response", "Result", "Data", "data", "response")
+WRAPPERS = ("Response", "Result", "Data", "data", "response", "metadata")
 ROW_LISTS = ("data", "results", "Items", "Item", "List", "DetailSet", "Data")
 PARTS = ("ComponentSet",)
 """Lists whose elements are parts of a line: their fields keep the list's name in front."""
