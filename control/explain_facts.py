@@ -151,6 +151,7 @@ def _tenants(connection: Connection, first: Window, second: Window) -> list[dict
                 "effects": {},
             }
             for key in {*before, *after}
+            if before.get(key) or after.get(key)
         ]
     )
 

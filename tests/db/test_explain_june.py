@@ -9,6 +9,7 @@ from explain_world import BEFORE, JUNE, generate
 from sqlalchemy import Engine, text
 
 from control.explain_facts import NO_BILL, explain
+from control.ledger_close import close_all
 from core.errors import BadInput
 from core.windows import Window
 
@@ -86,3 +87,17 @@ def test_cost_without_a_known_inventory_is_not_split(db: Engine) -> None:
 def test_an_unknown_key_is_refused(db: Engine) -> None:
     with db.connect() as connection, pytest.raises(BadInput, match="known: tenant, deployment, model"):
         explain(connection, BEFORE, JUNE, "colour")  # type: ignore[arg-type]
+
+
+def test_splitting_a_tenant_leaves_the_total_and_its_causes(db: Engine) -> None:
+    generate(db)
+    with db.begin() as connection:
+        before = explain(connection, BEFORE, JUNE, "tenant")
+        split = "UPDATE usage_minute SET team = team || extract(minute FROM minute) WHERE team = 'docs'"
+        connection.execute(text(split))
+    assert close_all(db, JUNE.end, since=BEFORE.start).failures == []
+    with db.connect() as connection:
+        after = explain(connection, BEFORE, JUNE, "tenant")
+    assert after["totals"] == before["totals"]
+    assert (len(before["rows"]), len(after["rows"])) == (3, 6)
+    assert sum(row["change"] for row in after["rows"]) == Decimal(80)
