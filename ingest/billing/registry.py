@@ -8,6 +8,7 @@ from ingest.billing.aws_cur import AwsCur
 from ingest.billing.azure import Azure
 from ingest.billing.focus import Focus
 from ingest.billing.gcp import Gcp
+from ingest.billing.mapped import Mapped
 from ingest.billing.saas import REPORTS, VendorReport
 from ingest.billing.tencent import Tencent
 from ingest.billing.volcengine import Volcengine
@@ -23,6 +24,7 @@ ADAPTERS: dict[str, BillAdapter] = {
     "alibaba": Alibaba(),
     "volcengine": Volcengine(),
     "tencent": Tencent(),
+    "mapped": Mapped(),
     **{vendor: VendorReport(vendor) for vendor in REPORTS},
 }
 """``aws-cur`` reads the legacy report and CUR 2.0: their columns are spelled differently and mean the same."""
