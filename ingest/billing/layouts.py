@@ -9,6 +9,7 @@ from datetime import date
 from typing import Any
 
 from core.errors import BadInput
+from ingest.billing.alibaba_layout import alibaba_deliveries
 from ingest.billing.azure_layout import azure_deliveries
 from ingest.billing.delivery import FileStore, FoundDelivery, Stored
 
@@ -46,7 +47,7 @@ def plain_files(store: FileStore, objects: Sequence[Stored]) -> Sequence[FoundDe
     return (FoundDelivery(stem or "bill", "", keys),)
 
 
-LAYOUTS: Mapping[str, Layout] = {"aws": aws_deliveries, "azure": azure_deliveries}
+LAYOUTS: Mapping[str, Layout] = {"aws": aws_deliveries, "azure": azure_deliveries, "alibaba": alibaba_deliveries}
 """Layouts with a manifest; the first that finds one speaks for the place. Without any, a place is plain files."""
 
 

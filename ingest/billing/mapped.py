@@ -1,8 +1,9 @@
 """Any bill by a declared mapping: a YAML file says which column is what, and what must add up in every line.
 
 ``columns`` names a column for each canonical one (``billed`` and a time are needed), ``constants`` what every line has,
-``values`` what the words of the ``kind`` and ``family`` columns mean, ``tags`` a column for each tag, ``utc_offset_hours`` how far
-the bill's local times are from UTC, ``sums`` which columns of a line must add up: ``- {equals: Net, of: [Gross, Discount]}``.
+``values`` what the words of the ``kind`` and ``family`` columns mean, ``tags`` a column for each tag,
+``utc_offset_hours`` how far the bill's local times are from UTC,
+``sums`` which columns of a line must add up: ``- {equals: Net, of: [Gross, Discount]}``.
 """
 
 from __future__ import annotations

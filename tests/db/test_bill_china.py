@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 
 from core.errors import BadInput
 from core.windows import Window
+from ingest.billing.delivery import Accept
 
 pytestmark = pytest.mark.db
 
@@ -97,6 +98,21 @@ def test_c3_a_local_day_begins_eight_hours_earlier_and_the_invoice_keeps_its_mon
 def test_the_days_and_the_month_of_one_month_are_never_added(takes: Any) -> None:
     with pytest.raises(BadInput, match=r"row 2: BillingDate.*count twice.*not both"):
         takes("alibaba").documents([alibaba(ecs(4, BillingDate="2026-07-01")), alibaba(ecs(9))])
+
+
+def test_the_file_of_the_month_takes_the_place_of_its_days(takes: Any, tmp_path: Path) -> None:
+    bills, place = takes("alibaba"), tmp_path / "oss"
+    place.mkdir()
+    for name, cost in (("20260701", "4"), ("20260702", "5")):
+        body = f"BillingCycle,BillingDate,PretaxAmount,Currency,AccountID\n2026-07,2026-07-{name[-2:]},{cost},CNY,1\n"
+        (place / f"185_BillingItemDetail_{name}.csv").write_text(body)
+    bills.path(place)
+    assert bills.by() == {"CNY": 9}
+    body = "BillingCycle,PretaxAmount,Currency,AccountID\n2026-07,9.5,CNY,1\n"
+    (place / "185_BillingItemDetail_202607.csv").write_text(body)
+    (bill,) = bills.path(place, accept=Accept(shorter=True))
+    assert (bill.export, str(bill.billing_period), bill.version) == ("185_BillingItemDetail", "2026-07-01", 2)
+    assert bills.by() == {"CNY": Decimal("9.5")}
 
 
 def test_pages_that_end_before_the_last_are_refused(takes: Any) -> None:
