@@ -71,4 +71,4 @@ def test_a_running_database_is_adopted_and_a_dead_one_is_started_again(tokenfuse
     tokenfuse.run("down", timeout=180)
     up.communicate(timeout=60)
     assert up.returncode == 0
-    assert not new.is_running()
+    assert not new.is_running() or new.status() == psutil.STATUS_ZOMBIE, "ended; who reaps it is the host's affair"
