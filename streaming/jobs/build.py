@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,12 +38,18 @@ class JobFolders:
     """True when an epoch began: the sources start afresh and the old sources' state is left behind on purpose."""
 
 
+def _packages_of(paths: Sequence[str]) -> list[str]:
+    """Without a folder with a quote in its name, such as the one the job is started in: the interpreter inside the JVM puts
+    each path between quotes and fails on it."""
+    return [path for path in paths if path and "'" not in path]
+
+
 def configuration(plan: Plan, settings: StreamSettings, folders: JobFolders, web_port: int) -> Configuration:
     """Every Flink option this job sets."""
     options = {
         "python.executable": settings.python,
         "python.client.executable": settings.python,
-        "python.pythonpath": ":".join([OURS, *(path for path in sys.path if path)]),
+        "python.pythonpath": ":".join([OURS, *_packages_of(sys.path)]),
         "python.execution-mode": plan.engine_mode,
         "parallelism.default": settings.parallelism,
         "pipeline.max-parallelism": plan.max_parallelism,
