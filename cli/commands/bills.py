@@ -72,7 +72,8 @@ def bill(
     rules = Accept("shorter" in accept, "older" in accept, "overlap" in accept, instead_of)
     store = bill_store(source, S3Settings(endpoint_url, region))
     wanted = parse_month(month, "--month") if month else None
-    found = find_deliveries(store, needs_manifest=format_.startswith(("aws", "azure")) or source.startswith("s3://"))
+    writes_manifests = format_.startswith(("aws", "azure")) or (format_ == "focus" and source.startswith("s3://"))
+    found = find_deliveries(store, needs_manifest=writes_manifests)
     with database(run.settings) as engine:
         settings = ImportSettings(
             db=engine,
