@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ import pytest
 from sqlalchemy import Engine, text
 
 from models.database import open_engine, start_embedded, stop_embedded, upgrade
+
+# Started in the background of a shell, a run would ignore SIGINT, and so would every command the tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
