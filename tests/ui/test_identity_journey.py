@@ -149,9 +149,11 @@ def type_cell(page: Page, column: int, text: str) -> None:
     for _ in range(column):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
+    page.locator("#portal textarea, #portal input").first.wait_for()
     page.keyboard.insert_text(text)
+    page.wait_for_timeout(300)
     page.keyboard.press("Enter")
-    page.wait_for_timeout(700)
+    page.wait_for_timeout(1500)
 
 
 def test_rules_are_typed_previewed_and_published(page: Page, pages_url: str, token: str, db: Engine, tmp_path: Path) -> None:
