@@ -136,8 +136,22 @@ class LedgerDayRow(Base):
     allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
 
 
-class _LineSum:
-    """Every key of a line and the currency; ``lines`` counts those summed, 0 once all were taken out again."""
+class LineSums:
+    """What lines summed hold beside the keys that tell whose they are; ``lines`` counts those summed, 0 once all were taken out
+    again."""
+
+    kind: Mapped[str] = mapped_column(String, primary_key=True)
+    token_kind: Mapped[str] = mapped_column(String, primary_key=True)
+    currency: Mapped[str] = mapped_column(String(3), primary_key=True)
+    lines: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    tokens: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    requests: Mapped[int] = mapped_column(BigInteger, nullable=False)
+    cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+
+
+class _LineSum(LineSums):
+    """Every key of a line."""
 
     cluster: Mapped[str] = mapped_column(String, primary_key=True)
     namespace: Mapped[str] = mapped_column(String, primary_key=True)
@@ -149,14 +163,6 @@ class _LineSum:
     key_id: Mapped[str] = mapped_column(String, primary_key=True)
     service_tier: Mapped[str] = mapped_column(String, primary_key=True)
     workload_class: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
-    kind: Mapped[str] = mapped_column(String, primary_key=True)
-    token_kind: Mapped[str] = mapped_column(String, primary_key=True)
-    currency: Mapped[str] = mapped_column(String(3), primary_key=True)
-    lines: Mapped[int] = mapped_column(BigInteger, nullable=False)
-    tokens: Mapped[int] = mapped_column(BigInteger, nullable=False)
-    requests: Mapped[int] = mapped_column(BigInteger, nullable=False)
-    cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
-    allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
 
 
 class LedgerLineDayRow(_LineSum, Base):
@@ -173,20 +179,12 @@ class LedgerLineMonthRow(_LineSum, Base):
     month: Mapped[datetime] = mapped_column(Utc, primary_key=True, sort_order=-1)
 
 
-class _KindSum:
-    """Deployment, kind and token kind of a line and the currency; ``lines`` as in the sums by line."""
+class _KindSum(LineSums):
+    """Deployment, kind and token kind of a line."""
 
     cluster: Mapped[str] = mapped_column(String, primary_key=True)
     namespace: Mapped[str] = mapped_column(String, primary_key=True)
     model_id: Mapped[str] = mapped_column(String, primary_key=True)
-    kind: Mapped[str] = mapped_column(String, primary_key=True)
-    token_kind: Mapped[str] = mapped_column(String, primary_key=True)
-    currency: Mapped[str] = mapped_column(String(3), primary_key=True)
-    lines: Mapped[int] = mapped_column(BigInteger, nullable=False)
-    tokens: Mapped[int] = mapped_column(BigInteger, nullable=False)
-    requests: Mapped[int] = mapped_column(BigInteger, nullable=False)
-    cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
-    allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
 
 
 class LedgerKindDayRow(_KindSum, Base):

@@ -4,12 +4,12 @@ its deployments, projects, users and keys. The same transaction that moves the f
 from __future__ import annotations
 
 from datetime import datetime
-from decimal import Decimal
 
-from sqlalchemy import BigInteger, Index, SmallInteger, String
+from sqlalchemy import Index, SmallInteger, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models.base import Amount, Base, Utc
+from models.base import Base, Utc
+from models.tables_money import LineSums
 from models.tables_usage import UsageMeasures
 
 DEPLOYMENT_KEYS: tuple[str, ...] = (
@@ -70,19 +70,11 @@ class UsageTeamMonthRow(_TeamKeys, UsageMeasures, Base):
     month: Mapped[datetime] = _time()
 
 
-class _TeamLineSum:
-    """Team, kind and token kind of a line and the currency; ``lines`` counts those summed, 0 once all were taken out again."""
+class _TeamLineSum(LineSums):
+    """Team, kind and token kind of a line."""
 
     org: Mapped[str] = _key()
     team: Mapped[str] = _key()
-    kind: Mapped[str] = _key()
-    token_kind: Mapped[str] = _key()
-    currency: Mapped[str] = mapped_column(String(3), primary_key=True)
-    lines: Mapped[int] = mapped_column(BigInteger, nullable=False)
-    tokens: Mapped[int] = mapped_column(BigInteger, nullable=False)
-    requests: Mapped[int] = mapped_column(BigInteger, nullable=False)
-    cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
-    allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
 
 
 class LedgerTeamHourRow(_TeamLineSum, Base):

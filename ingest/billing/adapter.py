@@ -139,6 +139,11 @@ class BillAdapter(Protocol):
         ...
 
 
+def currency_sql(named: str, options: BillOptions) -> str:
+    """SQL of a line's currency: the one it names, else the one given for the file."""
+    return f"coalesce({named}, {string(options.currency) if options.currency else 'NULL'})"
+
+
 def json_text(expression: str) -> str:
     """SQL of a JSON object from a cell that should hold one; what is none is kept under the key ``_unread``."""
     return (

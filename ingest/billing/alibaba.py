@@ -3,9 +3,9 @@ lines or as CSV of the same fields (the bill subscription to OSS)."""
 
 from __future__ import annotations
 
-from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns
+from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, currency_sql
 from ingest.billing.sql import string
-from ingest.billing.utc8 import checks, family, month, one_granularity, span
+from ingest.billing.utc8 import category_sql, checks, family, month, one_granularity, span
 
 VENDOR_API = "bailian|dashscope|百炼|大模型服务|model studio"
 
@@ -38,11 +38,10 @@ class Alibaba:
             "meter": text("BillingItem", "BillingItemCode"),
             "description": text("ProductDetail"),
             "kind": _kind(text("Item")),
-            "charge_category": f"CASE {_kind(text('Item'))} WHEN 'refund' THEN 'Credit' WHEN 'adjustment' THEN 'Adjustment' "
-            "WHEN 'purchase' THEN 'Purchase' ELSE 'Usage' END",
+            "charge_category": category_sql(_kind(text("Item"))),
             "family": family("alibaba", text("InstanceSpec"), product, VENDOR_API),
             "pricing_category": text("SubscriptionType"),
-            "currency": f"coalesce({text('Currency')}, {string(options.currency) if options.currency else 'NULL'})",
+            "currency": currency_sql(text("Currency"), options),
             "billed": "m_billed",
             "effective": "m_billed",
             "list": "m_list" if listed else "NULL",

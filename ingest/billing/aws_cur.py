@@ -16,7 +16,7 @@ from core.aws_cost import (
     Term,
     recipes,
 )
-from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, json_of, json_text
+from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, currency_sql, json_of, json_text
 from ingest.billing.sql import gpu_sql, quoted, string, strings
 
 SOURCE_COLUMNS: Mapping[str, str] = {
@@ -204,7 +204,6 @@ def _is_running(texts: _Texts) -> str:
 
 def _shared(columns: Columns, options: BillOptions, texts: _Texts) -> dict[str, str]:
     currency = columns.text("lineItem/CurrencyCode")
-    fallback = string(options.currency) if options.currency else "NULL"
     return {
         "provider": "'aws'",
         "invoice_issuer": columns.text("lineItem/LegalEntity", "bill/BillingEntity"),
@@ -229,7 +228,7 @@ def _shared(columns: Columns, options: BillOptions, texts: _Texts) -> dict[str, 
         "commitment_id": columns.text("savingsPlan/SavingsPlanARN", "reservation/ReservationARN"),
         "family": _family(columns, texts),
         "pricing_category": columns.text("pricing/term"),
-        "currency": f"coalesce({currency}, {fallback})",
+        "currency": currency_sql(currency, options),
         "unit": texts.unit,
         "tags": _tags(columns),
     }

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, json_text
-from ingest.billing.sql import gpu_sql, string
+from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, currency_sql, json_text
+from ingest.billing.sql import gpu_sql
 
 COST = ("CostInBillingCurrency", "Cost", "PreTaxCost")
 """In the invoice's currency. MCA files also have costs in the pricing currency and in USD: those are not the invoice's."""
@@ -108,7 +108,7 @@ class Azure:
             "kind": _kind(),
             "family": family,
             "pricing_category": text("PricingModel"),
-            "currency": f"coalesce({text(*CURRENCY)}, {string(options.currency) if options.currency else 'NULL'})",
+            "currency": currency_sql(text(*CURRENCY), options),
             "list": "m_list" if listed else "NULL",
             "quantity": quantity,
             "hours": f"CASE WHEN {running} THEN n_quantity END" if quantified else "NULL",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, json_text
+from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, currency_sql, json_text
 from ingest.billing.sql import gpu_sql, quoted, string
 
 COSTS = {"billed": "BilledCost", "effective": "EffectiveCost", "list": "ListCost", "contracted": "ContractedCost"}
@@ -74,7 +74,7 @@ class Focus:
             "kind": _kind(columns),
             "family": _family(columns, self.source or options.source),
             "pricing_category": text("PricingCategory"),
-            "currency": f"coalesce({text('BillingCurrency')}, {string(options.currency) if options.currency else 'NULL'})",
+            "currency": currency_sql(text("BillingCurrency"), options),
             "unit": unit,
             "quantity": f"CASE WHEN {_kind(columns)} = 'usage' THEN coalesce({consumed}, {priced}) END",
             "hours": f"CASE WHEN {_kind(columns)} IN ('usage', 'reservation_unused') AND d_instance IS NOT NULL "

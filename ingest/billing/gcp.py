@@ -5,7 +5,7 @@ The cost of a row is before its credits: each credit is a charge of its own, so 
 
 from __future__ import annotations
 
-from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck
+from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, currency_sql
 from ingest.billing.sql import gpu_sql, quoted, string, strings
 
 DISCOUNTS = (
@@ -101,7 +101,7 @@ def _shared(columns: Columns, options: BillOptions) -> dict[str, str]:
         "operation": columns.text("transaction_type"),
         "description": _text(columns, "sku.description"),
         "family": _family(columns),
-        "currency": f"coalesce({columns.text('currency')}, {string(options.currency) if options.currency else 'NULL'})",
+        "currency": currency_sql(columns.text("currency"), options),
         "tags": _labels(columns),
     }
 

@@ -5,9 +5,9 @@ A bill line holds components; each is a charge, and what the line repeats of the
 
 from __future__ import annotations
 
-from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns
+from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, currency_sql
 from ingest.billing.sql import string
-from ingest.billing.utc8 import checks, family, instant, month, one_granularity, span
+from ingest.billing.utc8 import category_sql, checks, family, instant, month, one_granularity, span
 
 VENDOR_API = "hunyuan|混元|lkeap|大模型知识引擎|deepseek"
 COST = ("ComponentSet.RealTotalCost", "ComponentSet.RealCost", "RealTotalCost", "RealCost")
@@ -53,12 +53,10 @@ class Tencent:
             "meter": f"concat_ws(' / ', {component}, {item})",
             "description": text("ActionTypeName"),
             "kind": kind,
-            "charge_category": f"CASE {kind} WHEN 'refund' THEN 'Credit' WHEN 'adjustment' THEN 'Adjustment' "
-            "WHEN 'purchase' THEN 'Purchase' ELSE 'Usage' END",
+            "charge_category": category_sql(kind),
             "family": family("tencent", machine, product, VENDOR_API),
             "pricing_category": text("PayModeName"),
-            "currency": f"coalesce({text('Currency', 'ComponentSet.Currency')}, "
-            f"{string(options.currency) if options.currency else 'NULL'})",
+            "currency": currency_sql(text("Currency", "ComponentSet.Currency"), options),
             "billed": "m_billed",
             "effective": "m_billed",
             "list": "m_list" if listed else "NULL",

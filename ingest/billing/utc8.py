@@ -15,6 +15,12 @@ def instant(text: str) -> str:
     return f"CASE WHEN regexp_matches({text}, {string(_WITH_OFFSET)}) THEN {at} ELSE {at} - INTERVAL 8 HOUR END"
 
 
+def category_sql(kind: str) -> str:
+    """SQL of the FOCUS charge category of a line's kind."""
+    words = "WHEN 'refund' THEN 'Credit' WHEN 'adjustment' THEN 'Adjustment' WHEN 'purchase' THEN 'Purchase' ELSE 'Usage'"
+    return f"CASE {kind} {words} END"
+
+
 def month(text: str) -> str:
     """SQL of the first day of the issuer's month: ``2026-07``, ``202607`` or any day of it."""
     return f"try_strptime(replace(left({text}, 7), '-', ''), '%Y%m')::DATE"

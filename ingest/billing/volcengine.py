@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, json_text
+from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, currency_sql, json_text
 from ingest.billing.sql import string
-from ingest.billing.utc8 import checks, family, month, one_granularity, span
+from ingest.billing.utc8 import category_sql, checks, family, month, one_granularity, span
 
 VENDOR_API = r"\bark\b|方舟|doubao|豆包"
 BOUGHT = "-(new|renew|formal|modify)"
@@ -40,11 +40,10 @@ class Volcengine:
             "meter": text("Element"),
             "description": text("ConfigName"),
             "kind": kind,
-            "charge_category": f"CASE {kind} WHEN 'refund' THEN 'Credit' WHEN 'adjustment' THEN 'Adjustment' "
-            "WHEN 'purchase' THEN 'Purchase' ELSE 'Usage' END",
+            "charge_category": category_sql(kind),
             "family": family("volcengine", machine, product, VENDOR_API),
             "pricing_category": text("BillingMode"),
-            "currency": f"coalesce({text('Currency')}, {string(options.currency) if options.currency else 'NULL'})",
+            "currency": currency_sql(text("Currency"), options),
             "billed": "m_billed",
             "effective": "m_billed",
             "list": "m_list" if listed else "NULL",

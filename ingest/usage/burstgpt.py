@@ -4,18 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from decimal import Decimal, DecimalException
+from datetime import datetime
 from typing import BinaryIO
 
 from core.errors import BadRecord
 from core.tokens import TokenCounts
 from core.usage import UsageRecord
 from ingest.usage.rows import BadRow, ParsedRow, SourceOptions, bad_row, prepare
-from ingest.usage.traces import DEFAULT_START, TraceRows, csv_rows, whole
+from ingest.usage.traces import DEFAULT_START, TraceRows, csv_rows, seconds_after, whole
 
 COLUMNS = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens")
-LONGEST_TRACE_S = 366 * 86_400
 
 
 class BurstGpt:
@@ -40,7 +38,7 @@ def _record(build: TraceRows, line: bytes, values: list[str], start: datetime) -
     tokens_in, tokens_out, total = (whole(text, name) for text, name in zip(counts, COLUMNS[2:], strict=True))
     if tokens_in + tokens_out != total:
         raise BadRecord(f"is not the sum of {tokens_in} and {tokens_out}", field=COLUMNS[4], value=total)
-    at = start + _after(after)
+    at = start + seconds_after(after, COLUMNS[0])
     return UsageRecord(
         request_id=build.request_id(line),
         started_at=at,
@@ -52,13 +50,3 @@ def _record(build: TraceRows, line: bytes, values: list[str], start: datetime) -
         status="ok" if tokens_out else "error",
         requested_model=model,
     )
-
-
-def _after(text: str) -> timedelta:
-    try:
-        after = Decimal(text)
-    except DecimalException as error:
-        raise BadRecord("is not a number of seconds", field=COLUMNS[0], value=text) from error
-    if not after.is_finite() or not 0 <= after <= LONGEST_TRACE_S:
-        raise BadRecord(f"must be 0 to {LONGEST_TRACE_S} seconds", field=COLUMNS[0], value=text)
-    return timedelta(microseconds=int(after * 1_000_000))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
@@ -22,7 +22,7 @@ from core.usage import MAX_ID
 from core.windows import require_utc
 from ingest.usage.litellm import cost, count, judged, label, labels_of, names, obj, refused_by_guard, tenant_of, truth
 from ingest.usage.litellm_call import Call
-from ingest.usage.reading import Item, Numbered, items_of_lines, numbered_lines
+from ingest.usage.reading import Item, csv_texts, items_of_lines, numbered_lines
 from ingest.usage.rows import BadRow, ParsedRow, SourceOptions, bad_row
 
 NEEDED = ("request_id", "startTime", "endTime")
@@ -101,7 +101,7 @@ def _items(stream: BinaryIO) -> Iterator[Item | BadRow]:
         yield from items_of_lines(joined, stream)
         return
     bad: list[BadRow] = []
-    reader = csv.DictReader(_texts(joined, bad))
+    reader = csv.DictReader(csv_texts(joined, bad))
     for name in NEEDED:
         if name not in (reader.fieldnames or ()):
             raise BadInput(
@@ -110,14 +110,6 @@ def _items(stream: BinaryIO) -> Iterator[Item | BadRow]:
     for values in reader:
         yield reader.line_num, values
     yield from bad
-
-
-def _texts(lines: Iterable[Numbered | BadRow], bad: list[BadRow]) -> Iterator[str]:
-    for numbered in lines:
-        if isinstance(numbered, BadRow):
-            bad.append(numbered)
-        else:
-            yield numbered[1].decode("utf-8", "replace") + "\n"
 
 
 def _call(item: Any) -> Call:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, DecimalException
 from functools import cache
@@ -24,7 +24,7 @@ from core.usage import MAX_DURATION, SERVICE_TIERS, Deployment, TenantPath, Usag
 from core.usage_objects import tokens_from_usage
 from ingest.usage.litellm_call import short_id
 from ingest.usage.mapping import TENANT, FieldMap, at_path, check_paths, read_mapping
-from ingest.usage.reading import Item, Numbered, items_of_lines, numbered_lines
+from ingest.usage.reading import Item, csv_texts, items_of_lines, numbered_lines
 from ingest.usage.rows import BadRow, ParsedRow, SourceOptions, bad_row, prepare
 from ingest.usage.traces import TraceRows, label_bytes
 
@@ -74,21 +74,13 @@ def items_or_csv(stream: BinaryIO) -> Iterator[Item | BadRow]:
         yield from items_of_lines(joined, stream)
         return
     bad: list[BadRow] = []
-    reader = csv.DictReader(_texts(joined, bad))
+    reader = csv.DictReader(csv_texts(joined, bad))
     for values in reader:
         if None in values or None in values.values():
             yield bad_row(reader.line_num, BadRecord("has not the header's number of columns", field="line"), None)
         else:
             yield reader.line_num, values
     yield from bad
-
-
-def _texts(lines: Iterable[Numbered | BadRow], bad: list[BadRow]) -> Iterator[str]:
-    for numbered in lines:
-        if isinstance(numbered, BadRow):
-            bad.append(numbered)
-        else:
-            yield numbered[1].decode("utf-8", "replace") + "\n"
 
 
 def _given(options: SourceOptions) -> FieldMap:

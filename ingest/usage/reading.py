@@ -84,6 +84,15 @@ def items_of_lines(lines: Iterable[Numbered | BadRow], stream: BinaryIO) -> Iter
         yield item_of(number, line)
 
 
+def csv_texts(lines: Iterable[Numbered | BadRow], bad: list[BadRow]) -> Iterator[str]:
+    """Lines as ``csv`` reads them; what is no line goes to ``bad``."""
+    for numbered in lines:
+        if isinstance(numbered, BadRow):
+            bad.append(numbered)
+        else:
+            yield numbered[1].decode("utf-8", "replace") + "\n"
+
+
 def opens_document(line: bytes) -> bool:
     """Whether the first line of a body begins a JSON array or an object over several lines."""
     stripped = line.strip()

@@ -9,7 +9,8 @@ import csv
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, DecimalException
 from hashlib import blake2b
 from typing import BinaryIO
 
@@ -27,6 +28,7 @@ DEFAULT_START = datetime(2025, 1, 1, tzinfo=UTC)
 """Time 0 of traces with relative times when nobody says another: fixed, so that a second run gives the same records."""
 _PARTS = ("org", "team", "project", "user", "key_id")
 _COUNTS = b'"tokens":{"input_uncached":'
+LONGEST_TRACE_S = 366 * 86_400
 
 
 class TraceRows:
@@ -121,6 +123,17 @@ def whole(text: str, field: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
         raise BadRecord("must be a whole number that is not negative", field=field, value=text)
     return int(text)
+
+
+def seconds_after(text: str, field: str) -> timedelta:
+    """Time since the start of a trace, to the microsecond. Raises BadRecord."""
+    try:
+        after = Decimal(text)
+    except DecimalException as error:
+        raise BadRecord("is not a number of seconds", field=field, value=text) from error
+    if not after.is_finite() or not 0 <= after <= LONGEST_TRACE_S:
+        raise BadRecord(f"must be 0 to {LONGEST_TRACE_S} seconds", field=field, value=text)
+    return timedelta(microseconds=int(after * 1_000_000))
 
 
 def label_bytes(value: object) -> bytes:

@@ -4,16 +4,13 @@ the start). ``--tenant-column client`` makes its 27 clients tenants."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from decimal import Decimal, DecimalException
 from typing import BinaryIO
 
 from core.errors import BadRecord
 from ingest.usage.rows import BadRow, ParsedRow, SourceOptions, bad_row
-from ingest.usage.traces import DEFAULT_START, TraceRows, csv_rows, whole
+from ingest.usage.traces import DEFAULT_START, TraceRows, csv_rows, seconds_after, whole
 
 COLUMNS = ("req_time_s", "prompt_len", "output_len")
-LONGEST_TRACE_S = 366 * 86_400
 
 
 class Vtc:
@@ -30,16 +27,6 @@ class Vtc:
             number, line, (after, tokens_in, tokens_out, *column) = found
             try:
                 counts = whole(tokens_in, COLUMNS[1]), whole(tokens_out, COLUMNS[2])
-                yield build.row(number, line, _instant(after, start), *counts, *column)
+                yield build.row(number, line, start + seconds_after(after, COLUMNS[0]), *counts, *column)
             except BadRecord as error:
                 yield bad_row(number, error, line)
-
-
-def _instant(text: str, start: datetime) -> datetime:
-    try:
-        after = Decimal(text)
-    except DecimalException as error:
-        raise BadRecord("is not a number of seconds", field=COLUMNS[0], value=text) from error
-    if not after.is_finite() or not 0 <= after <= LONGEST_TRACE_S:
-        raise BadRecord(f"must be 0 to {LONGEST_TRACE_S} seconds", field=COLUMNS[0], value=text)
-    return start + timedelta(microseconds=int(after * 1_000_000))
