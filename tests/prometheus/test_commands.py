@@ -28,10 +28,9 @@ from eventlog.spool import SpoolLog, SpoolSettings
 
 pytestmark = pytest.mark.prometheus
 MINUTE_MS = 60_000
-NOW_MS = epoch_ms(datetime.now(UTC)) // MINUTE_MS * MINUTE_MS
 DAYS = 2
 HOLE = range(20 * 60, 21 * 60)
-"""Minutes before NOW in which the server stored nothing."""
+"""Minutes before the present in which the server stored nothing."""
 
 
 class Command:
@@ -88,7 +87,13 @@ def command(tmp_path: Path, db_url: str) -> Command:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def now_ms() -> int:
+    """The present when these tests begin; a whole run has begun long before."""
+    return epoch_ms(datetime.now(UTC)) // MINUTE_MS * MINUTE_MS
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, now_ms: int) -> Iterator[Prometheus]:
     """One engine whose counter grows by 7 a minute for two days, restarts after one, and has an hour without a sample."""
     found = Prometheus(tmp_path_factory.mktemp("prometheus"), "  []\nstorage: {tsdb: {out_of_order_time_window: 30d}}\n")
     target = {"job": "vllm", "instance": "gpu-1:8000"}
@@ -97,7 +102,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     value = {m: 7 * (DAYS * 1440 - m if m > restart else restart - m) for m in minutes}
     try:
         found.start("--web.enable-remote-write-receiver")
-        at = {m: NOW_MS - m * MINUTE_MS for m in minutes}
+        at = {m: now_ms - m * MINUTE_MS for m in minutes}
         engine = {"__name__": "vllm:prompt_tokens_total", "model_name": "m", "engine": "0", **target}
         write(found.url, [(engine, [(at[m], float(value[m])) for m in minutes])])
         write(found.url, [({"__name__": "up", **target}, [(at[m], 1.0) for m in minutes])])
@@ -135,13 +140,13 @@ def test_history_again_and_after_reading_on_counts_once(command: Command, server
     assert folded(command.samples()) == once > 0
 
 
-def test_history_before_what_is_read_already_is_an_engine_of_its_own(command: Command, server: Prometheus) -> None:
+def test_history_before_what_is_read_already_is_an_engine_of_its_own(command: Command, server: Prometheus, now_ms: int) -> None:
     command.settings(block(server, since="1h"))
     scrape = command.start("process", "scrape")
     try:
         wait_for(lambda: (command.folder / "data/prometheus/main.json").exists() or None)
         wait_for(lambda: json.loads((command.folder / "data/prometheus/main.json").read_text())["targets"] or None)
-        wait_for(lambda: read_to_ms(command) > NOW_MS or None)
+        wait_for(lambda: read_to_ms(command) > now_ms or None)
     finally:
         end(scrape)
     live = command.samples()

@@ -25,13 +25,11 @@ from ingest.prometheus.reader import PrometheusReader, Step
 from ingest.prometheus.settings import Access, PrometheusSettings
 
 pytestmark = pytest.mark.prometheus
-NOW_MS = epoch_ms(datetime.now(UTC)) // 1000 * 1000
-"""The server's present; samples lie in the quarter hour before it."""
 JOBS = itertools.count()
 LENIENT = "storage: {tsdb: {out_of_order_time_window: 30d}}\n"
 PROMPT, START = "vllm:prompt_tokens_total", "process_start_time_seconds"
 Values = Mapping[int, float]
-"""Seconds before NOW -> value."""
+"""Seconds before the source's present -> value."""
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +43,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
 
 
 class Source:
-    """One job of the server, to be written to and read."""
+    """One job of the server, to be written to and read. ``now_ms`` is the present of its test, not of the run's start: a reader
+    comes back to the last minutes only."""
 
     def __init__(self, server: Prometheus, log: SpoolLog, folder: Path) -> None:
         self.server, self.log, self.file = server, log, folder / "cursor.json"
         self.job = f"job{next(JOBS)}"
+        self.now_ms = epoch_ms(datetime.now(UTC)) // 1000 * 1000
         self.settings = PrometheusSettings(
             "test", Access(server.url), match=f'job="{self.job}"', lag_s=0, overlap_s=120, window_s=3600, since=timedelta(hours=1)
         )
@@ -58,7 +58,7 @@ class Source:
         told = {"job": self.job, "instance": "gpu-1:8000", **labels}
         if name.startswith("vllm:"):
             told = {"engine": "0", "model_name": "m", **told}
-        points = sorted((NOW_MS - before_s * 1000, value) for before_s, value in values.items())
+        points = sorted((self.now_ms - before_s * 1000, value) for before_s, value in values.items())
         write(self.server.url, [({"__name__": name, **told}, points)])
 
     def reader(self, **given: Any) -> PrometheusReader:
@@ -90,6 +90,9 @@ class Source:
         self.log.flush()
         return [json.loads(line.line) for line in self.log.read("fault")]
 
+    def before_s(self, sample: EngineSample) -> float:
+        return (self.now_ms - epoch_ms(sample.at)) / 1000
+
     def kinds(self) -> set[str]:
         return {str(fault["kind"]) for fault in self.faults()} - {"unmapped_metrics"}
 
@@ -108,10 +111,6 @@ def folded(samples: list[EngineSample], counter: str = "prompt_tokens") -> int:
     return total
 
 
-def before_s(sample: EngineSample) -> float:
-    return (NOW_MS - epoch_ms(sample.at)) / 1000
-
-
 def test_a_scrape_becomes_the_sample_its_page_would_have_given(source: Source) -> None:
     source.write(PROMPT, {30: 100})
     source.write("vllm:kv_cache_usage_perc", {30: 0.25})
@@ -120,7 +119,7 @@ def test_a_scrape_becomes_the_sample_its_page_would_have_given(source: Source) -
     source.write(START, {30: 1.7899e9})
     [sample] = source.read()
     assert (sample.key.target, sample.key.engine, sample.key.model_id) == ("http://gpu-1:8000/metrics", "0", "m")
-    assert before_s(sample) == 30
+    assert source.before_s(sample) == 30
     assert sample.counters["prompt_tokens"] == 100
     assert {name: sample.gauges[name] for name in ("running", "kv_usage_ppm")} == {"running": 3, "kv_usage_ppm": 250_000}
     assert sample.created_at == datetime.fromtimestamp(1.79e9, UTC)
@@ -141,7 +140,7 @@ def test_a_counter_reset_counts_80(source: Source) -> None:
 
 
 def test_a_restart_that_ends_higher_is_told_by_the_process_start(source: Source) -> None:
-    born_s = NOW_MS / 1000 - 40
+    born_s = source.now_ms / 1000 - 40
     source.write(PROMPT, {75: 100, 60: 150, 30: 160})
     source.write(START, {75: 1.79e9, 60: 1.79e9, 30: born_s})
     assert folded(source.read()) == 50 + 160
@@ -154,7 +153,7 @@ def test_a_new_pod_counts_what_it_did_since_its_birth_if_the_server_watched_by_t
     source.write("up", {120: 1, 105: 1}, instance="gpu-old:8000")
     source.write("up", {75: 1})
     source.write(PROMPT, {75: 30})
-    source.write(START, {75: NOW_MS / 1000 - born_before_s})
+    source.write(START, {75: source.now_ms / 1000 - born_before_s})
     assert folded(source.read()) == counted
 
 
@@ -163,9 +162,9 @@ def test_windows_are_half_open_and_every_sample_is_in_exactly_one(source: Source
     api = PrometheusApi(Access(source.server.url))
 
     def window(first: int, last: int) -> list[int]:
-        start, end = (datetime.fromtimestamp((NOW_MS - s * 1000) / 1000, UTC) for s in (first, last))
+        start, end = (datetime.fromtimestamp((source.now_ms - s * 1000) / 1000, UTC) for s in (first, last))
         return [
-            (NOW_MS - at) // 1000
+            (source.now_ms - at) // 1000
             for one in api.raw(f'__name__="{PROMPT}",job="{source.job}"', start, end)
             for at, _ in one.points
         ]
@@ -178,7 +177,7 @@ def test_a_value_is_never_repeated_where_the_server_holds_none(source: Source) -
     source.write(PROMPT, {90: 7, 75: 8, 60: STALE})
     source.write("up", {90: 1, 75: 1, 60: 0, 45: 0, 30: 0})
     samples = source.read()
-    assert [before_s(sample) for sample in samples] == [90, 75], "instant queries would show the 8 for five minutes more"
+    assert [source.before_s(sample) for sample in samples] == [90, 75], "instant queries would show the 8 for five minutes more"
     assert source.kinds() == {"target_down"}
 
 
@@ -187,10 +186,10 @@ def test_a_hole_is_a_fault_with_its_ends_and_nothing_is_put_into_it(source: Sour
     source.write("up", times)
     source.write(PROMPT, {s: 10_000 - s for s in times})
     samples = source.read()
-    assert sorted(map(before_s, samples)) == sorted(times)
+    assert sorted(map(source.before_s, samples)) == sorted(times)
     [hole] = [fault for fault in source.faults() if fault["kind"] == "source_gap"]
     ends = [datetime.fromisoformat(hole["detail"][end]) for end in ("from", "to")]
-    assert [round(NOW_MS / 1000 - end.timestamp()) for end in ends] == [615, 300]
+    assert [round(source.now_ms / 1000 - end.timestamp()) for end in ends] == [615, 300]
     assert folded(samples) == 900 - 15, "what was done in the hole is counted, over the hole"
 
 
@@ -246,7 +245,7 @@ def test_samples_that_come_late_are_taken_once(source: Source) -> None:
 
 
 def test_a_late_sample_of_a_process_that_is_over_is_counted_to_it(source: Source) -> None:
-    old, new = 1.79e9, NOW_MS / 1000 - 200
+    old, new = 1.79e9, source.now_ms / 1000 - 200
     source.write(PROMPT, {300: 100, 240: 150, 180: 10, 120: 30})
     source.write(START, {300: old, 240: old, 180: new, 120: new})
     reader = source.reader(settings=replace(source.settings, overlap_s=3600))
@@ -267,7 +266,7 @@ def test_an_engine_under_two_jobs_is_counted_once(source: Source) -> None:
     source.write(PROMPT, {s + 1: 1000 - s for s in range(600, 0, -15)}, job=f"{source.job}-again")
     samples = source.read()
     assert folded(samples) == 585
-    assert len({before_s(sample) % 15 for sample in samples}) == 1, "copies are not mixed"
+    assert len({source.before_s(sample) % 15 for sample in samples}) == 1, "copies are not mixed"
     assert "read_twice" in source.kinds()
 
 
@@ -340,12 +339,12 @@ def test_a_step_says_what_it_took(source: Source) -> None:
     reader.close()
     assert isinstance(first, Step)
     assert (first.samples, second.samples) == (2, 0)
-    assert first.times == {"http://gpu-1:8000/metrics": (NOW_MS - 60_000, NOW_MS - 30_000)}
+    assert first.times == {"http://gpu-1:8000/metrics": (source.now_ms - 60_000, source.now_ms - 30_000)}
 
 
 def test_a_creation_stamp_that_moves_is_a_restart(source: Source) -> None:
     source.write(PROMPT, {75: 100, 60: 150, 30: 160})
-    source.write("vllm:prompt_tokens_created", {75: 1.79e9, 60: 1.79e9, 30: NOW_MS / 1000 - 40})
+    source.write("vllm:prompt_tokens_created", {75: 1.79e9, 60: 1.79e9, 30: source.now_ms / 1000 - 40})
     assert folded(source.read()) == 50 + 160
 
 
