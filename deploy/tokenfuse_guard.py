@@ -1688,14 +1688,12 @@ class Journal:
         payloads: list[Any] = []
         paths: list[str] = []
         torn = 0
-        for name in sorted(os.listdir(self._folder)) if self._folder and os.path.isdir(self._folder) else ():
-            if name.endswith(PART):
-                path = os.path.join(self._folder, name)
-                for line in orphan_lines(path, paths):
-                    try:
-                        payloads.append(json.loads(line))
-                    except ValueError:
-                        torn += 1
+        for path in files_of(self._folder, PART):
+            for line in orphan_lines(path, paths):
+                try:
+                    payloads.append(json.loads(line))
+                except ValueError:
+                    torn += 1
         return payloads, paths, torn
 
 
@@ -1708,6 +1706,12 @@ def remove_when_done(part: Part) -> None:
             """Somebody cleared the folder."""
         os.close(part.handle)
         part.handle = -1
+
+
+def files_of(folder: str, suffix: str) -> list[str]:
+    """Paths of the folder's files of one kind, oldest first; none where there is no folder."""
+    names = sorted(os.listdir(folder)) if folder and os.path.isdir(folder) else []
+    return [os.path.join(folder, name) for name in names if name.endswith(suffix)]
 
 
 def orphan_lines(path: str, paths: list[str]) -> list[bytes]:
@@ -1783,12 +1787,9 @@ class RunningCalls:
         """Payloads of calls that were under way in processes that are gone, but for those ``logged``; and the files."""
         found: list[dict[str, Any]] = []
         paths: list[str] = []
-        for name in sorted(os.listdir(self._folder)) if self._folder and os.path.isdir(self._folder) else ():
-            if name.endswith(RUNNING):
-                path = os.path.join(self._folder, name)
-                lines = orphan_lines(path, paths)
-                if lines:
-                    found.extend(_stopped(payload, path) for call, payload in _still_open(lines) if call not in logged)
+        for path in files_of(self._folder, RUNNING):
+            lines = orphan_lines(path, paths)
+            found.extend(_stopped(payload, path) for call, payload in _still_open(lines) if call not in logged)
         return found, paths
 
 

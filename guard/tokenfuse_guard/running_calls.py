@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tokenfuse_guard.journal import Part, fcntl, orphan_lines, remove_when_done
+from tokenfuse_guard.journal import Part, fcntl, files_of, orphan_lines, remove_when_done
 
 RUNNING = ".usage.running"
 COMPACT_LINES = 10_000
@@ -70,12 +70,9 @@ class RunningCalls:
         """Payloads of calls that were under way in processes that are gone, but for those ``logged``; and the files."""
         found: list[dict[str, Any]] = []
         paths: list[str] = []
-        for name in sorted(os.listdir(self._folder)) if self._folder and os.path.isdir(self._folder) else ():
-            if name.endswith(RUNNING):
-                path = os.path.join(self._folder, name)
-                lines = orphan_lines(path, paths)
-                if lines:
-                    found.extend(_stopped(payload, path) for call, payload in _still_open(lines) if call not in logged)
+        for path in files_of(self._folder, RUNNING):
+            lines = orphan_lines(path, paths)
+            found.extend(_stopped(payload, path) for call, payload in _still_open(lines) if call not in logged)
         return found, paths
 
 
