@@ -22,6 +22,7 @@ from models.tables_features import FeatureDirtyRow, FeatureFileRow, FeatureHourR
 from models.tables_fleet import FleetCheckRow
 from models.tables_gpu import GpuDayRow, GpuHourRow, GpuMinuteRow
 from models.tables_identity import IdentityAliasRow, IdentityRuleSetRow
+from models.tables_join import NodeChargeRow
 from models.tables_money import (
     LedgerDayRow,
     LedgerHeadRow,
@@ -75,7 +76,7 @@ __all__ = [
     "IdentityAliasRow", "IdentityRuleSetRow",
     "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",
     "LedgerLineMonthRow", "LedgerLineRow", "LedgerTeamDayRow", "LedgerTeamHourRow", "LedgerTeamMonthRow",
-    "LedgerWindowDayRow", "LedgerWindowRow", "NodeServiceRow", "OutboxRow",
+    "LedgerWindowDayRow", "LedgerWindowRow", "NodeChargeRow", "NodeServiceRow", "OutboxRow",
     "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingCheckRow",
     "StandingLimitRow",
     "StreamStateRow", "ToolEdgeHourRow", "UsageDayRow", "UsageDeploymentDayRow", "UsageDeploymentHourRow", "UsageHourRow",
