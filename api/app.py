@@ -1,4 +1,4 @@
-"""The HTTP application. ``create_app`` is the only thing others need; uvicorn is run by cli/."""
+"""The HTTP application. ``create_app`` is the only thing others need; `api.server` serves it for cli/."""
 
 from __future__ import annotations
 

@@ -33,9 +33,13 @@ class PolicyWatch:
         self._loop = loop
         self._thread.start()
 
-    def stop(self) -> None:
+    def release(self) -> None:
+        """Answer every waiting guard now: the process is about to leave, and a cancelled poll would be answered 500."""
         self._stop.set()
         self._wake()
+
+    def stop(self) -> None:
+        self.release()
         self._thread.join(timeout=2 * POLL_S + 1)
 
     @property

@@ -33,9 +33,8 @@ def stop_on_signal() -> threading.Event:
 
 
 def run_api(settings: Settings) -> int:
-    import uvicorn
-
     from api.app import create_app
+    from api.server import Server
     from api.settings import ApiSettings
 
     engine = open_engine(database_url(settings), pool_size=10, short_reads=True)
@@ -62,18 +61,15 @@ def run_api(settings: Settings) -> int:
             engine,
             spool,
         )
-        uvicorn.run(
+        served = Server(
             app,
             host=settings.bind_host,
             port=settings.api_port,
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=5,
             ssl_certfile=str(settings.tls_cert) if settings.tls_cert else None,
             ssl_keyfile=str(settings.tls_key) if settings.tls_key else None,
-        )
+        ).serve_until_told()
     engine.dispose()
-    return 0
+    return 0 if served else 1
 
 
 def run_stream(settings: Settings) -> int:
