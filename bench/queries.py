@@ -22,6 +22,7 @@ from api.app import create_app
 from api.settings import ApiSettings
 from bench.figures import Figure, Row, percentile
 from bench.http_ingest import free_port, wait_until_ready
+from bench.pages_ready import pages_ready
 from bench.scratch import scratch
 from bench.year import END, Year, make
 from control.budget_standing import keep_standings
@@ -96,7 +97,7 @@ def measure(*, quick: bool) -> Row:
         engine.dispose()
     rows = ", ".join(f"{name} {count:,}" for name, count in year.rows.items())
     return Row(
-        "queries", "dashboard queries, as the API answers them",
+        "queries", "dashboard queries, as the API answers them, and the pages over them",
         f"{QUICK_REQUESTS if quick else REQUESTS:,} requests of 200 tenants × 8 models in {QUICK_DAYS if quick else DAYS} days; "
         f"rows: {rows}; each asked {QUICK_REPEATS if quick else REPEATS} times after one warm-up, p95 beside DuckDB's median",
         figures, f"share of the time in the database and its slowest statement: {'; '.join(slow)}", start_up_s,
@@ -121,6 +122,7 @@ def _ask(engine: Engine, folder: Path, year: Year, peers: Peers, repeats: int) -
                 Figure(f"{asked.name}, p95", p95, "ms", "less", FLOOR_MS, GOAL_MS, peer_ms, "DuckDB" if peer_ms else "")
             )
             slow.append(f"{asked.name} p50 {percentile(took_ms, 0.5):.0f} ms, {in_database:.0%}")
+        figures += pages_ready(str(client.base_url).rstrip("/"), token, folder, repeats)
     log.close()
     return tuple(figures), slow
 
