@@ -22,7 +22,7 @@ from models.tables_features import FeatureDirtyRow, FeatureFileRow, FeatureHourR
 from models.tables_fleet import FleetCheckRow
 from models.tables_gpu import GpuDayRow, GpuHourRow, GpuMinuteRow
 from models.tables_identity import IdentityAliasRow, IdentityRuleSetRow
-from models.tables_join import NodeChargeRow
+from models.tables_join import ChargeJoinRow, ChargeMatchRow, ChargeUnmatchedRow, NodeChargeRow, NodeIdentityRow
 from models.tables_money import (
     LedgerDayRow,
     LedgerHeadRow,
@@ -69,14 +69,14 @@ metadata = Base.metadata
 
 __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BillDeliveryRow", "BreakerEventRow", "BreakerRow", "BudgetRow",
-    "BudgetStatusRow", "CapIncreaseRow", "ChargeDayRow",
+    "BudgetStatusRow", "CapIncreaseRow", "ChargeDayRow", "ChargeJoinRow", "ChargeMatchRow", "ChargeUnmatchedRow",
     "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow",
     "FeatureDirtyRow", "FeatureFileRow", "FeatureHourRow", "FleetCheckRow",
     "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow", "HeartbeatRow",
     "IdentityAliasRow", "IdentityRuleSetRow",
     "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",
     "LedgerLineMonthRow", "LedgerLineRow", "LedgerTeamDayRow", "LedgerTeamHourRow", "LedgerTeamMonthRow",
-    "LedgerWindowDayRow", "LedgerWindowRow", "NodeChargeRow", "NodeServiceRow", "OutboxRow",
+    "LedgerWindowDayRow", "LedgerWindowRow", "NodeChargeRow", "NodeIdentityRow", "NodeServiceRow", "OutboxRow",
     "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingCheckRow",
     "StandingLimitRow",
     "StreamStateRow", "ToolEdgeHourRow", "UsageDayRow", "UsageDeploymentDayRow", "UsageDeploymentHourRow", "UsageHourRow",
