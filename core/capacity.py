@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
+from typing import Literal
 
 from core.money import CONTEXT, ZERO, quantize, split
 from core.rates import BASIS_ORDER, ChargeBasis, PricedSpan, Rate, priced_spans
@@ -13,6 +14,8 @@ from core.usage import Deployment
 from core.windows import Window
 
 HOUR_US = 3_600_000_000
+State = Literal["provisional", "trued_up", "final"]
+"""Something priced by rates; all priced by bills; all of those bills' invoices issued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class ServiceCost:
     service: NodeService
     span: Window
     cost: Decimal
+    is_billed: bool = False
+    """By the machine's own charges, which hold its energy and its node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,10 @@ class Capacity:
     price_source: str
     services: tuple[ServiceCost, ...] = ()
     reason: str = ""
+    charged: Decimal | None = None
+    """The part of ``amount`` that bills say; None: no machine of the window is billed."""
+    state: State = "provisional"
+    notes: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ def with_energy(
         names = (service.node, service.deployment.cluster)
         found = (rate_at(rates, "kwh", name, window.start, capacity.charge_basis).rate for name in names if name)
         rate = next((r for r in found if r is not None and r.price.currency == capacity.currency), None)
+        rate = None if item.is_billed else rate  # its charges hold its energy
         energy_uj = use[service].energy_uj if service in use else None
         if rate is None or energy_uj is None:
             unmeasured += [service.node] if rate is not None else []
