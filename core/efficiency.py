@@ -10,12 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal, localcontext
 
+from core.memory_growth import MemoryGrowth
 from core.money import CONTEXT
 
 PLACES = Decimal("1e-6")
 NOT_SEEN = "no engine page was read"
 NO_NAME = "the engine's page has no such metric"
 IDLE = "nothing ran"
+NO_PLUGIN = "not measurable here: the engine does not tell PyTorch's memory (deploy/engine_plugin)"
+NO_PAIRS = "too few windows at equal load to tell growth from use"
+NOT_BY_STEP = "told for the whole time range only (step none)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,9 @@ class EngineSums:
     queue_us: int = 0
     prefill_us: int = 0
     decode_us: int = 0
+    torch_seen_us: int = 0
+    torch_reserved_mib_us: int = 0
+    torch_allocated_mib_us: int = 0
 
 
 SUMS: tuple[str, ...] = tuple(f.name for f in fields(EngineSums))
@@ -92,6 +99,8 @@ FIGURES: Mapping[str, str] = {
     "decode_ms_per_token": "Decode request-milliseconds / token after a request's first",
     "output_tokens_per_busy_s": "Generated tokens / second with requests running",
     "memory_share": "GPU memory in use / GPU memory, time-weighted",
+    "fragmentation": "GPU memory PyTorch holds and no tensor uses / held, time-weighted",
+    "memory_growth_mib_h": "Growth of the memory tensors use, MiB an hour: median between windows of equal load, fastest engine",
     "power_w": "Mean electrical power of one of the deployment's GPUs",
     "preemptions": "Requests pushed out of the KV cache",
     "gap_s": "Engine-seconds no page tells of",
@@ -100,18 +109,25 @@ FIGURES: Mapping[str, str] = {
 
 
 def efficiency(
-    engines: Sequence[EngineSums], *, max_batched_tokens: int | None = None, gpus: GpuSums | None = None, gpu_reason: str = ""
+    engines: Sequence[EngineSums],
+    *,
+    max_batched_tokens: int | None = None,
+    gpus: GpuSums | None = None,
+    gpu_reason: str = "",
+    growth: MemoryGrowth | None = None,
+    growth_reason: str = NO_PAIRS,
 ) -> Efficiency:
-    """The figures of one deployment in one step. ``max_batched_tokens`` and ``gpus`` None: not known."""
+    """The figures of one deployment in one step. ``max_batched_tokens``, ``gpus`` and ``growth`` None: not known."""
     whole = _total(engines)
     figures = _Figures()
     _occupancy(figures, engines, whole)
     _work(figures, whole, max_batched_tokens)
     _gpus(figures, gpus, gpu_reason or "not measured: no GPU exporter is read for the deployment's nodes")
+    _torch(figures, whole, growth, growth_reason)
     figures.put("preemptions", Decimal(whole.preemptions))
     figures.put("gap_s", _ratio(whole.gap_us, 1_000_000))
     ordered = {name: figures.values[name] for name in FIGURES}
-    return Efficiency(len(engines), ordered, figures.reasons, _notes(whole))
+    return Efficiency(len(engines), ordered, figures.reasons, _notes(whole, growth))
 
 
 def _total(engines: Sequence[EngineSums]) -> EngineSums:
@@ -185,6 +201,20 @@ def _gpus(figures: _Figures, gpus: GpuSums | None, reason: str) -> None:
     figures.share("power_w", drawn, seen, NO_NAME)
 
 
+def _torch(figures: _Figures, whole: EngineSums, growth: MemoryGrowth | None, growth_reason: str) -> None:
+    if not whole.torch_seen_us:
+        reason = NO_PLUGIN if _seen(whole) else NOT_SEEN
+        figures.put("fragmentation", None, reason)
+        figures.put("memory_growth_mib_h", None, reason)
+        return
+    held, used = whole.torch_reserved_mib_us, whole.torch_allocated_mib_us
+    if used > held:
+        figures.put("fragmentation", None, "the page says more memory in use than held")
+    else:
+        figures.share("fragmentation", held - used, held, "PyTorch held no memory")
+    figures.put("memory_growth_mib_h", None if growth is None else growth.mib_per_hour, growth_reason)
+
+
 def _seen(whole: EngineSums) -> bool:
     return bool(whole.observed_us or whole.gap_us)
 
@@ -193,12 +223,14 @@ def _no_work(whole: EngineSums, did: int) -> str:
     return NOT_SEEN if not _seen(whole) else NO_NAME if did else IDLE
 
 
-def _notes(whole: EngineSums) -> dict[str, str]:
+def _notes(whole: EngineSums, growth: MemoryGrowth | None) -> dict[str, str]:
     notes = {}
     if whole.preemptions:
         notes["hit_rate"] = "unreliable: requests were pushed out and looked up again; engines before 0.11.1 count that as hits"
     if whole.kv_seen_us and not whole.kv_capacity_us:
         notes["kv_use"] = "plain mean over engines: their KV capacity is not known"
+    if growth is not None:
+        notes["memory_growth_mib_h"] = f"by {growth.windows} windows over {growth.hours.normalize():f} hours"
     return notes
 
 

@@ -40,8 +40,16 @@ finished requests say; the counters without that word also hold running and abor
 asked for by finished requests, and those requests. ``prefix_queries`` / ``prefix_hits``: tokens looked up / found in the engine's
 own prefix cache when scheduled. ``forward_us``: microseconds the GPU computed (SGLang alone tells)."""
 
-GAUGES: tuple[str, ...] = ("running", "waiting", "kv_usage_ppm", "kv_capacity_tokens")
-"""Canonical gauges, all whole numbers; KV use is in parts per million of capacity."""
+GAUGES: tuple[str, ...] = (
+    "running",
+    "waiting",
+    "kv_usage_ppm",
+    "kv_capacity_tokens",
+    "torch_reserved_mib",
+    "torch_allocated_mib",
+)
+"""Canonical gauges, all whole numbers; KV use is in parts per million of capacity. ``torch_…``: MiB that PyTorch's allocator
+holds on the GPUs of the engine's page, and those of them that tensors use; only ``deploy/engine_plugin`` tells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ __all__ = [
     "decode_state", "encode_line", "encode_state", "fold", "parse_line", "sample_id",
 ]  # fmt: skip
 
-RULES = Rules(len(MEASURES), add_first, add_interval, carry, {b"engine.v1": 12, b"engine.v2": len(COUNTERS)})
+VERSIONS = {b"engine.v1": (12, 4), b"engine.v2": (21, 4), b"engine.v3": (len(COUNTERS), len(GAUGES))}
+RULES = Rules(len(MEASURES), add_first, add_interval, carry, VERSIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,10 @@ kv_token_steps      mean KV tokens held x steps of the interval, observed time o
 kv_seen_us          observed time with KV use known at both ends
 kv_full_us          that time x mean share of the KV cache in use: kv_full_us / kv_seen_us is the plain mean over engines
 kv_capacity_us      observed time x KV capacity in tokens: kv_token_us / kv_capacity_us is the capacity-weighted mean
+torch_seen_us       observed time with PyTorch's memory known at both ends (``deploy/engine_plugin``)
+torch_reserved_     that time x mean MiB PyTorch's allocator holds on the GPUs of the engine's page, and those of them that
+mib_us, torch_      tensors use; several engines on one page cannot be told apart: the first carries all of it
+allocated_mib_us
 samples             scrapes placed in this minute (the first of an engine too)
 resets              restarts noticed by the scrape in this minute
 ==================  ==================================================================================================
@@ -33,18 +37,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from core.engine import COUNTERS
+from core.engine import COUNTERS, GAUGES
 from core.spread import MAX_SPREAD_MS, MOST, Known, Labels, Minutes, Reading, bucket, gap_threshold_ms, spread
 from core.windows import MINUTE_MS
 
 MEASURES: tuple[str, ...] = (
     *COUNTERS, "observed_us", "busy_us", "saturated_us", "gap_us", "running_us", "waiting_us",
-    "kv_token_us", "kv_token_steps", "kv_seen_us", "kv_full_us", "kv_capacity_us", "samples", "resets",
+    "kv_token_us", "kv_token_steps", "kv_seen_us", "kv_full_us", "kv_capacity_us",
+    "torch_seen_us", "torch_reserved_mib_us", "torch_allocated_mib_us", "samples", "resets",
 )  # fmt: skip
 INDEX = {name: position for position, name in enumerate(MEASURES)}
 MOVED_MS = 1_000
 """A start or creation stamp is the same within this, later beyond it: a new process."""
 
+TORCH = slice(GAUGES.index("torch_reserved_mib"), GAUGES.index("torch_allocated_mib") + 1)
 TOKENS = (INDEX["prompt_tokens"], INDEX["generation_tokens"])
 Passage = Literal["same", "restarted", "fell", "stranger"]
 """Between two samples: one process ran on; a stamp says that it restarted; a token counter fell, so it restarted; or the later
@@ -135,13 +141,13 @@ def _observed(a: Reading, b: Reading, grown: dict[int, int], elapsed_ms: int) ->
     if w0 is not None and w1 is not None:
         times["saturated_us"] = elapsed_us * (int(w0 > 0) + int(w1 > 0)) // 2
         times["waiting_us"] = (w0 + w1) * elapsed_us // 2
-    times |= _kv_times(a, b, grown, elapsed_us)
+    times |= _kv_times(a, b, grown, elapsed_us) | _torch_times(a, b, elapsed_us)
     return {INDEX[name]: value for name, value in times.items() if 0 < value <= MOST}
 
 
 def _kv_times(a: Reading, b: Reading, grown: dict[int, int], elapsed_us: int) -> dict[str, int]:
-    _r0, _w0, use0, capacity0 = a.gauges
-    _r1, _w1, use1, capacity1 = b.gauges
+    _r0, _w0, use0, capacity0, *_ = a.gauges
+    _r1, _w1, use1, capacity1, *_ = b.gauges
     if use0 is None or use1 is None:
         return {}
     times = {"kv_seen_us": elapsed_us, "kv_full_us": (use0 + use1) * elapsed_us // 2_000_000}
@@ -151,6 +157,15 @@ def _kv_times(a: Reading, b: Reading, grown: dict[int, int], elapsed_us: int) ->
         times["kv_token_steps"] = held * grown.get(INDEX["steps"], 0) // 2_000_000
         times["kv_capacity_us"] = (capacity0 + capacity1) * elapsed_us // 2
     return times
+
+
+def _torch_times(a: Reading, b: Reading, elapsed_us: int) -> dict[str, int]:
+    reserved0, allocated0 = a.gauges[TORCH]
+    reserved1, allocated1 = b.gauges[TORCH]
+    if reserved0 is None or allocated0 is None or reserved1 is None or allocated1 is None:
+        return {}
+    held, used = ((reserved0 + reserved1) * elapsed_us // 2, (allocated0 + allocated1) * elapsed_us // 2)
+    return {"torch_seen_us": elapsed_us, "torch_reserved_mib_us": held, "torch_allocated_mib_us": used}
 
 
 def _busy_us(r0: int, r1: int, grown: dict[int, int], b: Reading, elapsed_us: int) -> int:

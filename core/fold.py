@@ -40,14 +40,14 @@ class Rules:
 
     ``first`` adds what the first sample ever seen says, ``interval`` what happened between two neighbours given what is known at
     the earlier one, ``carry`` tells what is known at the later one. ``versions``: first line of the state's bytes, the one
-    written last, and how many counters such a state holds: new counters are added at the end and were unknown before.
+    written last, and how many counters and gauges such a state holds: new ones are added at the end and were unknown before.
     """
 
     width: int
     first: Callable[[Minutes, Reading], None]
     interval: Callable[[Minutes, Reading, Known, Reading], None]
     carry: Callable[[Reading, Known, Reading], Known]
-    versions: dict[bytes, int]
+    versions: dict[bytes, tuple[int, int]]
 
     @property
     def version(self) -> bytes:
@@ -128,19 +128,22 @@ def decode_state(data: bytes, rules: Rules) -> FoldState:
     known = rules.versions.get(version)
     if known is None:
         raise BadInput("unknown version of the fold's state", field="state", value=version, hint="start the job without state")
-    more = (None,) * (rules.versions[rules.version] - known)
+    now = rules.versions[rules.version]
     try:
         (target, engine, model_id), (dropped, repeated, too_late), rows = json.loads(body)
         readings = tuple(
-            Reading(at, tuple(labels), started, created, watched, interval, (*_sized(counters, known), *more), tuple(gauges))
+            Reading(
+                at, tuple(labels), started, created, watched, interval,
+                _sized("counters", counters, known[0], now[0]), _sized("gauges", gauges, known[1], now[1]),
+            )
             for at, labels, started, created, watched, interval, counters, gauges in rows
-        )
+        )  # fmt: skip
     except (ValueError, TypeError, IndexError) as error:
         raise BadInput(f"damaged fold state: {error}", field="state", hint="start the job without state") from error
     return FoldState(EngineKey(target, engine, model_id), readings, dropped, repeated, too_late)
 
 
-def _sized(counters: Sequence[int | None], known: int) -> Sequence[int | None]:
-    if len(counters) != known:
-        raise ValueError(f"{len(counters)} counters, expected {known}")
-    return counters
+def _sized(what: str, values: Sequence[int | None], known: int, now: int) -> Known:
+    if len(values) != known:
+        raise ValueError(f"{len(values)} {what}, expected {known}")
+    return (*values, *(None,) * (now - known))

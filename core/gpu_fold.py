@@ -11,7 +11,7 @@ from core.gpu_spread import MEASURES, WIDTH, add_first, add_interval, carry
 from core.spread import Reading
 from core.windows import epoch_ms
 
-RULES = Rules(WIDTH, add_first, add_interval, carry, {b"gpu.v1": len(GPU_COUNTERS)})
+RULES = Rules(WIDTH, add_first, add_interval, carry, {b"gpu.v1": (len(GPU_COUNTERS), len(GPU_GAUGES))})
 MAX_PODS = 16
 """More pods than this on one GPU are listed as their number: a row's key must stay short."""
 

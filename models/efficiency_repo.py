@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, text
 
-from core.efficiency import SUMS, EngineSums, GpuSums, efficiency
+from core.efficiency import NO_PAIRS, NOT_BY_STEP, SUMS, EngineSums, GpuSums, efficiency
+from core.memory_growth import MemoryGrowth, MemoryWindow, fastest_growth, window_step
 from core.usage import Deployment
 from core.windows import Window
 from models.fleet_repo import StepLimit, step_limits
@@ -20,6 +21,10 @@ from models.usage_pieces import Level, coarsest_for
 from models.usage_rollups import ENGINE, rollup_rows
 
 EFFICIENCY_KEYS: tuple[str, ...] = (*TIME_KEYS, DEPLOYMENT)
+_MEMORY = (
+    "observed_us", "running_us", "prompt_tokens", "prompt_tokens_computed", "generation_tokens",
+    "torch_seen_us", "torch_allocated_mib_us", "resets",
+)  # fmt: skip
 FILTER_KEYS: tuple[str, ...] = (DEPLOYMENT, *DEPLOYMENT_COLUMNS)
 
 
@@ -40,15 +45,33 @@ def efficiency_rows(
     limits = step_limits(connection)
     engines = _engines(connection, step, window, filters or {}, zone_name)
     gpus = deployment_gpus(connection, step, window, zone_name)
-    return [_row(step, key, engines[key], limits.get(key.deployment), gpus.get(key)) for key in sorted(engines, key=_order)]
+    told = step is None and any(one.torch_seen_us for sums in engines.values() for one in sums)
+    grown = _growth(connection, window, filters or {}) if told else {}
+    return [
+        _row(step, key, engines[key], limits.get(key.deployment), gpus.get(key), grown.get(key.deployment))
+        for key in sorted(engines, key=_order)
+    ]
 
 
 def _order(key: Key) -> tuple[str, Deployment]:
     return str(key.step), key.deployment
 
 
-def _row(step: str | None, key: Key, engines: Sequence[EngineSums], limit: StepLimit | None, gpus: GpuSums | None) -> Row:
-    found = efficiency(engines, max_batched_tokens=limit.tokens if limit else None, gpus=gpus)
+def _row(
+    step: str | None,
+    key: Key,
+    engines: Sequence[EngineSums],
+    limit: StepLimit | None,
+    gpus: GpuSums | None,
+    growth: MemoryGrowth | None,
+) -> Row:
+    found = efficiency(
+        engines,
+        max_batched_tokens=limit.tokens if limit else None,
+        gpus=gpus,
+        growth=growth,
+        growth_reason=NOT_BY_STEP if step else NO_PAIRS,
+    )
     about = {"batch_efficiency": f"of {limit.tokens} tokens a step, as read at {limit.read_at:%Y-%m-%d %H:%M}Z"} if limit else {}
     return {
         **({step: _shown(key.step)} if step else {}),
@@ -86,3 +109,36 @@ def _engines(
         key = Key(row[step] if step else None, Deployment(*(row[name] for name in DEPLOYMENT_COLUMNS)))
         found[key].append(EngineSums(*(row[name] for name in SUMS)))
     return dict(found)
+
+
+def _growth(connection: Connection, window: Window, filters: Mapping[str, str]) -> dict[Deployment, MemoryGrowth]:
+    """Per deployment the growth of its target whose memory grows fastest: memory is of a page's processes, not of one engine."""
+    step = window_step(window)
+    where, values = filter_sql(filters)
+    values |= {"step": step}
+    coarsest: Level = "day" if step >= timedelta(days=1) else "hour" if step >= timedelta(hours=1) else "minute"
+
+    def columns(level: Level) -> str:
+        return ", ".join([f"date_bin(:step, {level}, 'epoch'::timestamptz) AS at", *DEPLOYMENT_COLUMNS, "target", *_MEMORY])
+
+    rows = rollup_rows(ENGINE, window, coarsest, DEPLOYMENT_COLUMNS, columns, where, values)
+    keys = ", ".join((*DEPLOYMENT_COLUMNS, "target", "at"))
+    sums = ", ".join(f"sum({name})::bigint AS {name}" for name in _MEMORY)
+    targets: defaultdict[Deployment, defaultdict[str, list[MemoryWindow]]] = defaultdict(lambda: defaultdict(list))
+    for row in connection.execute(text(f"SELECT {keys}, {sums} FROM ({rows}) AS part GROUP BY {keys}"), values).mappings():
+        place = Deployment(*(row[name] for name in DEPLOYMENT_COLUMNS))
+        targets[place][row["target"]].append(_memory_window(dict(row)))
+    found = {place: fastest_growth(windows.values()) for place, windows in targets.items()}
+    return {place: growth for place, growth in found.items() if growth is not None}
+
+
+def _memory_window(row: Mapping[str, Any]) -> MemoryWindow:
+    return MemoryWindow(
+        at=row["at"],
+        observed_us=row["observed_us"],
+        running_us=row["running_us"],
+        tokens=(row["prompt_tokens_computed"] or row["prompt_tokens"]) + row["generation_tokens"],
+        seen_us=row["torch_seen_us"],
+        allocated_mib_us=row["torch_allocated_mib_us"],
+        resets=row["resets"],
+    )

@@ -111,7 +111,8 @@ ENGINE_MEASURES: tuple[str, ...] = (
     "prompt_tokens_external", "finished_prompt_tokens", "finished_generation_tokens", "n_answers", "n_requests", "rejections",
     "prefix_queries", "prefix_hits", "forward_us",
     "observed_us", "busy_us", "saturated_us", "gap_us", "running_us", "waiting_us", "kv_token_us", "kv_token_steps",
-    "kv_seen_us", "kv_full_us", "kv_capacity_us", "samples", "resets",
+    "kv_seen_us", "kv_full_us", "kv_capacity_us", "torch_seen_us", "torch_reserved_mib_us", "torch_allocated_mib_us",
+    "samples", "resets",
 )  # fmt: skip
 
 
@@ -154,6 +155,9 @@ class _EngineSums:
     kv_seen_us: Mapped[int] = _sum()
     kv_full_us: Mapped[int] = _sum()
     kv_capacity_us: Mapped[int] = _sum()
+    torch_seen_us: Mapped[int] = _sum()
+    torch_reserved_mib_us: Mapped[int] = _sum()
+    torch_allocated_mib_us: Mapped[int] = _sum()
     samples: Mapped[int] = _sum()
     resets: Mapped[int] = _sum()
 

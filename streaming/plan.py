@@ -14,7 +14,7 @@ from streaming.jobs import usage_sql
 
 Columns = tuple[tuple[str, str], ...]
 FLINK_VERSION = "2.2"
-ENGINE_STATE = "engine.v2"
+ENGINE_STATE = "engine.v3"
 ENGINE_MODE = "thread"
 """Where the fold runs: in the JVM. A worker ("process") opens a dozen ports to any host, and its state has other names."""
 MAX_PARALLELISM = 128

@@ -63,6 +63,8 @@ class Family:
     """What a label tells (model, engine, gpu, mig, node, gpu_model) -> its names, first present wins."""
     replica: str
     copied_with: tuple[str, ...]
+    page_wide: frozenset[str]
+    """Series of the whole page, without a model or engine."""
     shared: tuple[str, ...]
     """Prefixes that others use too: under these only the names it knows are the family's."""
     whole: frozenset[str]
@@ -188,6 +190,7 @@ def _family(file: str, body: Mapping[str, Any], canonical: Mapping[Kind, Mapping
             labels={what: tuple(body.get(what, ())) for what in ("model", "engine", "gpu", "mig", "node", "gpu_model")},
             replica=body.get("replica", ""),
             copied_with=tuple(body.get("copied_with", ())),
+            page_wide=frozenset(body.get("page_wide", ())),
             shared=tuple(body.get("shared", ())),
             whole=frozenset(body.get("whole", ())),
             blanks=frozenset(float(value) for value in body.get("blanks", ())),

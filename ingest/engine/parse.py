@@ -50,6 +50,8 @@ class _Page:
     loose: list[tuple[Family, str, Sample]] = field(default_factory=list)
     """Series of a model that do not say of which of its engines."""
     info: list[tuple[Family, Sample]] = field(default_factory=list)
+    wide: list[tuple[Family, str, Sample]] = field(default_factory=list)
+    """Series of the page as a whole."""
     gpus: list[tuple[Family, str, Sample]] = field(default_factory=list)
     families: dict[str, Family] = field(default_factory=dict)
     unmapped: set[str] = field(default_factory=set)
@@ -95,11 +97,15 @@ def _sorted_out(series: Sequence[Sample], table: NameTable, origin: Origin) -> _
         else:
             _place(held, family, bare, sample, origin)
     _place_loose(held)
+    _place_wide(held)
     return held
 
 
 def _place(held: _Page, family: Family, bare: str, sample: Sample, origin: Origin) -> None:
     held.families[family.name] = family
+    if bare in family.page_wide:
+        held.wide.append((family, bare, sample))
+        return
     model = family.label("model", sample.labels) if family.labels["model"] else origin.model_id or ""
     if not model:
         if bare == family.info_series:
@@ -133,6 +139,16 @@ def _place_loose(held: _Page) -> None:
         for (label, _model), series in held.engines[family.name].items():
             if not said or _engine_label(family, sample.labels) == label:
                 series[family.info_series].append(sample)
+
+
+def _place_wide(held: _Page) -> None:
+    """What belongs to the page's processes goes to the first of its engines; to none where it serves several models."""
+    first = {name: min(keys, key=_first) for name, keys in held.engines.items() if len({model for _, model in keys}) == 1}
+    for family, bare, sample in held.wide:
+        if family.name in first:
+            held.engines[family.name][first[family.name]][bare].append(sample)
+        else:
+            held.nameless.add(sample.name)
 
 
 def _first(key: _Key) -> tuple[int, str]:

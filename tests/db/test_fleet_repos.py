@@ -125,6 +125,22 @@ def test_a_step_is_full_by_the_limit_all_engines_say(db: Engine, seen: list[str]
     assert ("as read at 2026-11-20 00:00Z" in row["notes"].get("batch_efficiency", "")) is (expected is not None)
 
 
+def test_growth_at_equal_load_is_told_of_the_whole_time(db: Engine) -> None:
+    with db.begin() as connection:
+        for hour in range(8):
+            for target, growth in (("t", 0), ("leaky", 30)):
+                sums = {"running_us": 60_000_000, "torch_seen_us": 60_000_000, "torch_reserved_mib_us": 2000 * 60_000_000}
+                sums |= {"torch_allocated_mib_us": (1000 + growth * hour) * 60_000_000, "target": target}
+                engine(connection, DAY + hour * HOUR, "0", **sums)  # type: ignore[arg-type]
+        coarser(connection, "engine")
+        (whole,) = efficiency_rows(connection, None, Window(DAY, DAY + 24 * HOUR))
+        (day,) = efficiency_rows(connection, "day", Window(DAY, DAY + 24 * HOUR))
+    assert (whole["memory_growth_mib_h"], whole["fragmentation"]) == (30, Decimal("0.47375"))
+    assert whole["notes"]["memory_growth_mib_h"] == "by 8 windows over 7 hours"
+    assert (day["memory_growth_mib_h"], day["fragmentation"]) == (None, whole["fragmentation"])
+    assert "whole time range" in day["reasons"]["memory_growth_mib_h"]
+
+
 def test_no_engine_no_row(db: Engine) -> None:
     with db.connect() as connection:
         assert efficiency_rows(connection, "hour", WEEK) == []

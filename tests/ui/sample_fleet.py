@@ -106,6 +106,7 @@ def _engine(load: int) -> EngineSums:
         prompt_tokens_cached=400_000, prompt_tokens_computed=500_000, generation_tokens=90_000,
         finished_generation_tokens=88_000, prefix_queries=900_000, prefix_hits=400_000, requests_finished=600, steps=21_000,
         iteration_tokens=590_000, preemptions=load // 55, queue_us=90_000_000, prefill_us=400_000_000, decode_us=1_900_000_000,
+        torch_seen_us=HOUR_US, torch_reserved_mib_us=70_000 * HOUR_US, torch_allocated_mib_us=61_000 * HOUR_US,
     )  # fmt: skip
 
 

@@ -93,7 +93,8 @@ def test_every_figure_of_the_api_has_words() -> None:
     rows = efficiencies({"step": "none"}, "data", NOW)["rows"]
     assert set(fleet_table(rows).rows[0]) >= {"KV cache in use", "Decode per token, ms", "Preemptions"}
     assert all(card.note for card in fleet_cards(rows[0]))
-    assert {item.name for item in fleet_unknowns(rows[1])} == {"Batch efficiency", "GPU memory in use", "Power of a GPU"}
+    unknown = {"Batch efficiency", "GPU memory in use", "Power of a GPU", "Memory growth at equal load"}
+    assert {item.name for item in fleet_unknowns(rows[1])} == unknown
     assert all(item.advice for row in rows for item in fleet_unknowns(row))
 
 

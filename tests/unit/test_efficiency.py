@@ -7,7 +7,8 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.efficiency import FIGURES, IDLE, NO_NAME, NOT_SEEN, SUMS, EngineSums, GpuSums, efficiency
+from core.efficiency import FIGURES, IDLE, NO_NAME, NO_PAIRS, NO_PLUGIN, NOT_SEEN, SUMS, EngineSums, GpuSums, efficiency
+from core.memory_growth import MemoryGrowth
 
 MINUTE_US = 60_000_000
 
@@ -95,3 +96,19 @@ def test_every_figure_is_there_or_says_why_not(engines: list[EngineSums]) -> Non
     assert list(found.values) == list(FIGURES)
     assert {name for name, value in found.values.items() if value is None} == set(found.reasons)
     assert all(found.reasons.values())
+
+
+def test_fragmentation_is_memory_held_and_unused_over_held() -> None:
+    sums = engine(torch_seen_us=MINUTE_US, torch_reserved_mib_us=100 * MINUTE_US, torch_allocated_mib_us=70 * MINUTE_US)
+    found = efficiency([sums, engine()], growth=MemoryGrowth(Decimal("12.5"), 7, Decimal("24.000000")))
+    assert (found.values["fragmentation"], found.values["memory_growth_mib_h"]) == (Decimal("0.3"), Decimal("12.5"))
+    assert found.notes["memory_growth_mib_h"] == "by 7 windows over 24 hours"
+    assert efficiency([sums]).reasons["memory_growth_mib_h"] == NO_PAIRS
+    reversed_pair = engine(torch_seen_us=MINUTE_US, torch_reserved_mib_us=MINUTE_US, torch_allocated_mib_us=2 * MINUTE_US)
+    assert efficiency([reversed_pair]).values["fragmentation"] is None
+
+
+def test_without_the_plugin_memory_of_pytorch_is_not_measurable() -> None:
+    found = efficiency([engine()])
+    assert {found.reasons["fragmentation"], found.reasons["memory_growth_mib_h"]} == {NO_PLUGIN}
+    assert efficiency([EngineSums()]).reasons["fragmentation"] == NOT_SEEN

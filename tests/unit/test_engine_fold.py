@@ -34,6 +34,7 @@ def sample(
     waiting: int | None = 0,
     interval_s: float | None = 5,
     kv: tuple[int, int] | None = None,
+    torch: tuple[int, int] | None = None,
     node: str = "node-1",
     **counters: int,
 ) -> EngineSample:
@@ -43,6 +44,7 @@ def sample(
         return None if seconds is None else from_epoch_ms(T0 + round(seconds * 1000))
 
     gauges = {"running": running, "waiting": waiting, **({"kv_usage_ppm": kv[0], "kv_capacity_tokens": kv[1]} if kv else {})}
+    gauges |= {} if torch is None else {"torch_reserved_mib": torch[0], "torch_allocated_mib": torch[1]}
     known = {**counters, **({} if prompt is None else {"prompt_tokens": prompt})}
     return EngineSample(
         key=KEY,
@@ -430,7 +432,7 @@ def test_data_parallel_engines_are_folded_apart_so_one_may_restart_alone() -> No
 def test_the_state_says_its_version_and_reads_back() -> None:
     state, _ = run([sample(0, 1, node="Knoten-ä"), sample(5, 2, kv=(5, 7))])
     assert state is not None
-    assert encode_state(state).startswith(b"engine.v2\n")
+    assert encode_state(state).startswith(b"engine.v3\n")
     assert decode_state(encode_state(state)) == state
 
 
@@ -442,8 +444,23 @@ def test_state_of_the_first_version_reads_on_and_newer_counters_start_with_a_bas
     assert (totals(deltas)["prompt_tokens"], totals(deltas)["n_answers"]) == (50, 7)
 
 
+def test_state_before_pytorchs_memory_was_read_goes_on_and_loses_no_interval() -> None:
+    reading = [T0, ["c1", "prod", "node-1"], None, None, None, 5000, [100, *[None] * 20], [1, 0, 500_000, 10]]
+    old = b"engine.v2\n" + json.dumps([[KEY.target, "0", KEY.model_id], [0, 0, 0], [reading]]).encode()
+    later = [sample(5, 150, kv=(500_000, 10), torch=(90, 60)), sample(10, 150, kv=(500_000, 10), torch=(100, 60))]
+    total = totals(run(later, decode_state(old))[1])
+    assert (total["prompt_tokens"], total["kv_seen_us"], total["torch_seen_us"]) == (50, 10_000_000, 5_000_000)
+    assert (total["torch_reserved_mib_us"], total["torch_allocated_mib_us"]) == (95 * 5_000_000, 60 * 5_000_000)
+
+
+@pytest.mark.parametrize(("first", "last"), [(None, (9, 9)), ((9, 9), None), (None, None)])
+def test_pytorchs_memory_is_counted_where_both_ends_tell_it(first: tuple[int, int] | None, last: tuple[int, int] | None) -> None:
+    total = totals(run([sample(0, 1, torch=first), sample(5, 1, torch=last)])[1])
+    assert {name for name in total if name.startswith("torch") and total[name]} == set()
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"engine.v0\n[]", b"engine.v2\n", b"engine.v2\n{}", b"engine.v2\n[[1],[2],3]", b"\xff\xfe"]
+    "data", [b"", b"engine.v0\n[]", b"engine.v3\n", b"engine.v3\n{}", b"engine.v3\n[[1],[2],3]", b"\xff\xfe"]
 )
 def test_damaged_or_foreign_state_is_refused(data: bytes) -> None:
     with pytest.raises(BadInput):

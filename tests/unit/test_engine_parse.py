@@ -314,6 +314,31 @@ def test_a_damaged_page_gives_samples_or_a_refusal(data: st.DataObject, text: st
         return
 
 
+TORCH = """\
+tokenfuse_torch_memory_reserved_bytes{device="0",process="7"} 3145728
+tokenfuse_torch_memory_reserved_bytes{device="1",process="8"} 2097152
+tokenfuse_torch_memory_allocated_bytes{device="0",process="7"} 1048576
+tokenfuse_torch_memory_allocated_bytes{device="1",process="8"} 2097152
+"""
+
+
+def test_memory_of_the_pages_processes_is_its_first_engines() -> None:
+    """The plugin's gauges say device and process, not which engine: added up they are the page's."""
+    page = parse(TORCH + "".join(f'vllm:prompt_tokens_total{{engine="{n}",model_name="m"}} 1\n' for n in (1, 0)))
+    assert [(sample.key.engine, dict(sample.gauges)) for sample in page.samples] == [
+        ("0", {"torch_reserved_mib": 5, "torch_allocated_mib": 3}),
+        ("1", {}),
+    ]
+    assert (page.faults, page.unmapped) == ((), ())
+
+
+@pytest.mark.parametrize("models", ["", "ab"])
+def test_memory_of_no_known_model_is_named_and_left_out(models: str) -> None:
+    page = parse(TORCH + "".join(f'vllm:prompt_tokens_total{{engine="0",model_name="{name}"}} 1\n' for name in models))
+    assert all(not sample.gauges for sample in page.samples)
+    assert "no_model_label" in {fault.kind for fault in page.faults}
+
+
 # --- the table ----------------------------------------------------------------------------------------------------
 
 

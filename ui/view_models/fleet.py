@@ -45,6 +45,8 @@ WORDS: Mapping[str, Figure] = {
     "decode_ms_per_token": Figure("Decode per token", "ms", "number"),
     "output_tokens_per_busy_s": Figure("Output per busy second", "tokens", "number"),
     "memory_share": Figure("GPU memory in use", "", "share"),
+    "fragmentation": Figure("Memory fragmentation", "", "share"),
+    "memory_growth_mib_h": Figure("Memory growth at equal load", "MiB/h", "number"),
     "power_w": Figure("Power of a GPU", "W", "number", 0),
     "preemptions": Figure("Preemptions", "", "count"),
     "gap_s": Figure("Time without a page", "s", "number", 0),
@@ -126,6 +128,10 @@ def fleet_unknowns(row: Row) -> list[Unknown]:
 def _advice(name: str, reason: str) -> str:
     if name in ("memory_share", "power_w"):
         return "Let Tokenfuse read the GPU exporter (DCGM) of these nodes."
+    if "deploy/engine_plugin" in reason:
+        return "Install the plugin in the engine's environment; its README says how."
+    if "equal load" in reason or "whole time range" in reason:
+        return "Choose a time range with more hours of like load."
     if "max_num_batched_tokens" in reason:
         return "`tokenfuse doctor fleet` reads it where the engine tells."
     if "nothing ran" in reason or "finished" in reason:
