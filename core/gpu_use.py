@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal, localcontext
 
 from core.capacity import Capacity, NodeService
 from core.money import CONTEXT, ZERO, plain, quantize
-from core.rates import Rate, rate_at
+from core.rates import Rate, pue_at, rate_at, sku_key
 from core.usage import Deployment
 from core.windows import Window
 
@@ -131,38 +132,79 @@ def _energy(rows: Sequence[GpuTime], count: int, paid: int, window: Window) -> i
     return None
 
 
+GPU_POWER = "GPUs' own energy; what the rest of a node draws is not in it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Power:
+    """What a kWh at a service's GPUs costs in its own rack: ``price`` of the meter times ``pue``. ``reason``: why that is not
+    known; neither: not an own rack."""
+
+    price: Rate | None = None
+    pue: Rate | None = None
+    reason: str = ""
+
+    @property
+    def sources(self) -> list[str]:
+        tariff = [f"{self.price.source} ({self.price.charge_basis})"] if self.price else []
+        return [*tariff, *([f"PUE: {self.pue.source}"] if self.pue else [])]
+
+    @property
+    def factor(self) -> Decimal:
+        return self.price.price.amount * (self.pue.price.amount if self.pue else 1) if self.price else ZERO
+
+
 def with_energy(
     capacity: Capacity, use: Mapping[NodeService, GpuUse], rates: Sequence[Rate], window: Window
 ) -> tuple[Capacity, dict[str, object]]:
-    """Add measured kWh × tariff to the capacity cost of services in own racks, and say so.
+    """Add measured kWh × tariff × PUE to the capacity cost of services in own racks, and say so.
 
-    A rack is own where a ``kwh`` rate bears the node's or the cluster's name at the window's start, on the same charge basis; its
-    price is what a kWh of GPU costs with the PUE in it. Energy that was not measured is named and not guessed.
+    A rack is own where a ``kwh`` or ``pue`` rate bears the node's or the cluster's name at the window's start. Its tariff must
+    be known for that hour on the capacity's charge basis and in its currency: else the cost is unknown, with the reason. No PUE
+    counts as 1: the tariff may hold it. Energy that was not measured is named and not guessed.
     """
     if capacity.amount is None or capacity.charge_basis is None:
         return capacity, {}
+    # What a machine's bill says holds its energy.
+    powers = [_Power() if i.is_billed else _power(i.service, capacity, rates, window.start) for i in capacity.services]
+    reasons = [power.reason for power in powers if power.reason]
+    if reasons:
+        unknown = replace(capacity, amount=None, charge_basis=None, price_source="", services=(), reason=reasons[0])
+        return unknown, {}
+    if not any(power.price for power in powers):
+        return capacity, {}
     costs, kwh, unmeasured = [], ZERO, []
-    used: list[Rate] = []
-    for item in capacity.services:
-        service = item.service
-        names = (service.node, service.deployment.cluster)
-        found = (rate_at(rates, "kwh", name, window.start, capacity.charge_basis).rate for name in names if name)
-        rate = next((r for r in found if r is not None and r.price.currency == capacity.currency), None)
-        rate = None if item.is_billed else rate  # its charges hold its energy
-        energy_uj = use[service].energy_uj if service in use else None
-        if rate is None or energy_uj is None:
-            unmeasured += [service.node] if rate is not None else []
+    for item, power in zip(capacity.services, powers, strict=True):
+        energy_uj = use[item.service].energy_uj if item.service in use else None
+        if power.price is None or energy_uj is None:
+            unmeasured += [item.service.node] if power.price is not None else []
             costs.append(item)
             continue
         with localcontext(CONTEXT):
             drawn = Decimal(energy_uj) / UJ_PER_KWH
             kwh += drawn
-            costs.append(replace(item, cost=item.cost + quantize(drawn * rate.price.amount)))
-        used.append(rate)
-    if not used and not unmeasured:
-        return capacity, {}
+            costs.append(replace(item, cost=item.cost + quantize(drawn * power.factor)))
     with localcontext(CONTEXT):
         amount = sum((item.cost for item in costs), ZERO)
-        note = {"kwh": plain(kwh), "cost": plain(amount - capacity.amount), "not_measured_on": sorted(set(unmeasured))}
-    sources = dict.fromkeys([capacity.price_source, *(f"{r.source} ({r.charge_basis})" for r in used)])
+        note: dict[str, object] = {"kwh": plain(kwh), "cost": plain(amount - capacity.amount)}
+    note |= {"not_measured_on": sorted(set(unmeasured)), "measured": GPU_POWER}
+    sources = dict.fromkeys([capacity.price_source, *(text for power in powers if power.price for text in power.sources)])
+    note |= {"pue": sorted({plain(p.pue.price.amount) if p.pue else "none declared" for p in powers if p.price})}
     return replace(capacity, amount=amount, services=tuple(costs), price_source="; ".join(sources)), {"power": note}
+
+
+def _power(service: NodeService, capacity: Capacity, rates: Sequence[Rate], at: datetime) -> _Power:
+    names = {sku_key(name): name for name in (service.node, service.deployment.cluster) if name}
+    near = [r for r in rates if r.kind in ("kwh", "pue") and sku_key(r.sku) in names and r.in_force(at)]
+    if not near:
+        return _Power()
+    pue = next((found for name in names.values() if (found := pue_at(near, name, at)) is not None), None)
+    assert capacity.charge_basis is not None
+    tariffs = (rate_at(near, "kwh", name, at, capacity.charge_basis).rate for name in names.values())
+    price = next((rate for rate in tariffs if rate is not None), None)
+    where = f"the power of {service.node or service.deployment.cluster}"
+    if price is None:
+        return _Power(reason=f"no {capacity.charge_basis} tariff (kwh) for {where} at {at.isoformat()}")
+    if price.price.currency != capacity.currency:
+        return _Power(reason=f"the tariff for {where} is in {price.price.currency}, the GPU-hours are in {capacity.currency}")
+    return _Power(price, pue)

@@ -12,6 +12,7 @@ from core.capacity import NodeService
 from core.errors import BadInput
 from core.money import Money, quantize
 from core.rates import Rate
+from core.tariff import parse_band
 from core.usage import Deployment
 from core.windows import Window, require_utc
 from models.tables_money import NodeServiceRow, RateRow
@@ -125,7 +126,7 @@ def services_on_nodes_of(deployment: Deployment, services: Sequence[NodeService]
 def _canonical(rate: Rate) -> Rate:
     price = Money(quantize(rate.price.amount), rate.price.currency)
     until = None if rate.valid_to is None else require_utc(rate.valid_to)
-    return Rate(rate.kind, rate.sku, price, rate.charge_basis, rate.source, require_utc(rate.valid_from), until)
+    return Rate(rate.kind, rate.sku, price, rate.charge_basis, rate.source, require_utc(rate.valid_from), until, rate.band)
 
 
 def _rate_values(rate: Rate, imported_at: datetime) -> dict[str, Any]:
@@ -142,8 +143,10 @@ def _rate_values(rate: Rate, imported_at: datetime) -> dict[str, Any]:
     }
 
 
+        "band": "" if rate.band is None else str(rate.band),
 def _rate(row: Row[Any]) -> Rate:
-    return Rate(row.kind, row.sku, Money(row.price, row.currency), row.charge_basis, row.source, row.valid_from, row.valid_to)
+    price, band = Money(row.price, row.currency), parse_band(row.band) if row.band else None
+    return Rate(row.kind, row.sku, price, row.charge_basis, row.source, row.valid_from, row.valid_to, band)
 
 
 def _service_values(service: NodeService, source: str) -> dict[str, Any]:

@@ -47,6 +47,8 @@ from models.tables_narrow import (
     UsageTeamHourRow,
     UsageTeamMonthRow,
 )
+from models.tables_period import LedgerPeriodRow, PeriodLineRow, PeriodVersionRow, SharedRuleRow
+from models.tables_prices import FxRateRow, RateDiscountRow
 from models.tables_quality import StandingCheckRow
 from models.tables_usage import (
     AppliedFileRow,
@@ -71,7 +73,7 @@ __all__ = [
     "ApiTokenRow", "AppliedFileRow", "AuditRow", "BillDeliveryRow", "BreakerEventRow", "BreakerRow", "BudgetRow",
     "BudgetStatusRow", "CapIncreaseRow", "ChargeDayRow", "ChargeJoinRow", "ChargeMatchRow", "ChargeUnmatchedRow",
     "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow", "EngineMinuteRow", "ExemptionRow",
-    "FeatureDirtyRow", "FeatureFileRow", "FeatureHourRow", "FleetCheckRow",
+    "FeatureDirtyRow", "FeatureFileRow", "FeatureHourRow", "FleetCheckRow", "FxRateRow",
     "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow", "HeartbeatRow",
     "IdentityAliasRow", "IdentityRuleSetRow",
     "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",

@@ -37,7 +37,7 @@ class RateRow(Base):
     __tablename__ = "rate"
     __table_args__ = (CheckConstraint("price >= 0", name="price_not_negative"), Index(None, "kind", "sku", "valid_from"))
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
-    kind: Mapped[str] = mapped_column(String, nullable=False)  # gpu_hour | node_hour | kwh | egress_gb
+    kind: Mapped[str] = mapped_column(String, nullable=False)  # core.rates.RateKind
     sku: Mapped[str] = mapped_column(String, nullable=False)  # GPU type, node name, region …
     price: Mapped[Decimal] = mapped_column(Amount, nullable=False)
     currency: Mapped[str] = mapped_column(String(3), nullable=False)
@@ -46,6 +46,7 @@ class RateRow(Base):
     valid_from: Mapped[datetime] = mapped_column(Utc, nullable=False)
     valid_to: Mapped[datetime | None] = mapped_column(Utc)
     imported_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
+    band: Mapped[str] = mapped_column(String, nullable=False, server_default="")  # core.tariff.Band as text; '' always
 
 
 class LedgerWindowRow(Base):

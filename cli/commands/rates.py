@@ -33,6 +33,7 @@ def list_command(run: Run) -> None:
             "price": rate.price.amount,
             "currency": rate.price.currency,
             "charge_basis": rate.charge_basis,
+            "band": "" if rate.band is None else str(rate.band),
             "valid_from": rate.valid_from,
             "valid_to": rate.valid_to,
             "source": rate.source,

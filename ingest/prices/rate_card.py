@@ -15,11 +15,14 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from core.errors import BadInput
 from core.money import Money
-from core.rates import ChargeBasis, Rate, RateKind, check_price
+from core.rates import NO_CURRENCY, ChargeBasis, Rate, RateKind, check_price
+from core.tariff import parse_band
 
 MAX_BYTES = 4_000_000
 CARD_FIELDS = frozenset({"version", "label", "currency", "charge_basis", "source", "rates"})
-RATE_FIELDS = frozenset({"kind", "sku", "price", "currency", "charge_basis", "source", "valid_from", "valid_to", "confirmed"})
+RATE_FIELDS = frozenset(
+    {"kind", "sku", "price", "currency", "charge_basis", "source", "valid_from", "valid_to", "confirmed", "band"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,10 @@ def parse_rate_card(body: bytes, name: str = "rate card") -> RateCard:
     """Parse YAML bytes.
 
     Top: ``version: 1``, ``label``, and defaults for ``currency``, ``charge_basis``, ``source``; ``rates`` is a list of
-    {kind gpu_hour|node_hour|kwh|egress_gb, sku (or a list of names for it), price, valid_from, valid_to?, currency?,
-    charge_basis?, source?, confirmed?}. Times need a zone; a date alone means its midnight UTC. A price outside
-    ``core.rates.BOUNDS_USD`` needs ``confirmed: true``. The label is put before each source.
+    {kind gpu_hour|node_hour|kwh|egress_gb|pue, sku (or a list of names for it), price, valid_from, valid_to?, currency?,
+    charge_basis?, source?, confirmed?, band?}. Times need a zone; a date alone means its midnight UTC. A price outside
+    ``core.rates.BOUNDS_USD`` needs ``confirmed: true``. The label is put before each source. ``band``: of a kwh, see
+    ``core.tariff``. The price of a pue is the factor; it has no currency.
     """
     card = _fields(_compose(body, name), name, "rate card", CARD_FIELDS)
     version = card.get("version")
@@ -100,23 +104,28 @@ def _fields(node: Node, name: str, what: str, allowed: frozenset[str]) -> dict[s
 def _rates(node: Node, card: Mapping[str, Node], label: str, name: str) -> list[Rate]:
     fields = _fields(node, name, "rate", RATE_FIELDS)
     given = {**{k: v for k, v in card.items() if k in RATE_FIELDS}, **fields}
-    for field in ("kind", "sku", "price", "valid_from", "currency", "charge_basis", "source"):
+    needed = ("kind", "sku", "price", "valid_from", "charge_basis", "source")
+    no_currency = "kind" in given and given["kind"].value == "pue"
+    for field in needed if no_currency else (*needed, "currency"):
         if field not in given:
             raise BadInput("is missing", where=_at(node, name), field=field)
     confirmed = _confirmed(fields.get("confirmed"), name)
     source = _text(given["source"], name, "source")
+    kind = _text(given["kind"], name, "kind")
+    currency = NO_CURRENCY if kind == "pue" else _text(given["currency"], name, "currency")
     sku = fields["sku"] if "sku" in fields else given["sku"]
     names = sku.value if isinstance(sku, SequenceNode) else [sku]
     try:
         rates = [
             Rate(
-                cast(RateKind, _text(given["kind"], name, "kind")),
+                cast(RateKind, kind),
                 _text(each, name, "sku"),
-                Money(_decimal(given["price"], name), _text(given["currency"], name, "currency")),
+                Money(_decimal(given["price"], name), currency),
                 cast(ChargeBasis, _text(given["charge_basis"], name, "charge_basis")),
                 f"{label}: {source}" if label else source,
                 _time(given["valid_from"], name, "valid_from"),
                 _time(given["valid_to"], name, "valid_to") if "valid_to" in given else None,
+                parse_band(_text(given["band"], name, "band")) if "band" in given else None,
             )
             for each in names
         ]

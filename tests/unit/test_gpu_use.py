@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.capacity import NodeService, TargetTime, capacity_cost
-from core.gpu_use import GpuTime, gpu_use, with_energy
+from core.gpu_use import GPU_POWER, GpuTime, gpu_use, with_energy
+from core.tariff import parse_band
 from core.money import money
 from core.rates import Rate
 from core.time_split import split_time
@@ -143,19 +144,43 @@ def priced(rows: list[GpuTime], rates: list[Rate]) -> tuple[Decimal | None, dict
     ("what", "rows", "kwh", "amount", "note"),
     [
         ("no tariff: not an own rack", [gpu(**ENERGY)], None, "1", None),
-        ("measured energy times tariff", [gpu(**ENERGY)], KWH, "1.025", {"kwh": "0.1", "cost": "0.025", "not_measured_on": []}),
+        ("measured energy times tariff", [gpu(**ENERGY)], KWH, "1.025", {"kwh": "0.1", "cost": "0.025"}),
         ("a tariff of the cluster", [gpu(**ENERGY)], replace(KWH, sku="c"), "1.025",
-         {"kwh": "0.1", "cost": "0.025", "not_measured_on": []}),
+         {"kwh": "0.1", "cost": "0.025"}),
         ("power samples where there is no counter", [gpu(power_uj=360_000_000_000, power_seen_us=US)], KWH, "1.025",
-         {"kwh": "0.1", "cost": "0.025", "not_measured_on": []}),
+         {"kwh": "0.1", "cost": "0.025"}),
         ("not measured: said, not guessed", [gpu(**ACTIVE)], KWH, "1", {"kwh": "0", "cost": "0", "not_measured_on": ["n1"]}),
         ("no exporter at all", [], KWH, "1", {"kwh": "0", "cost": "0", "not_measured_on": ["n1"]}),
-        ("another charge basis", [gpu(**ENERGY)], replace(KWH, charge_basis="billed"), "1", None),
-        ("another currency", [gpu(**ENERGY)], replace(KWH, price=money("0.25", "EUR")), "1", None),
     ],
 )  # fmt: skip
 def test_energy_of_own_racks(
     what: str, rows: list[GpuTime], kwh: Rate | None, amount: str, note: dict[str, object] | None
 ) -> None:
     found = priced(rows, [*RATES, *([kwh] if kwh else [])])
-    assert found == (Decimal(amount), {"power": note} if note else {}), what
+    whole = {"not_measured_on": [], "pue": ["none declared"], "measured": GPU_POWER, **note} if note else None
+    assert found == (Decimal(amount), {"power": whole} if whole else {}), what
+
+
+PUE = Rate("pue", "c", money("1.3", "XXX"), "effective", "measured 2026", T0 - timedelta(days=1))
+BY_DAY = replace(KWH, price=money("0.50", "USD"), band=parse_band("all 00:00-24:00 UTC"))
+BY_NIGHT = replace(BY_DAY, band=parse_band("all 22:00-06:00 UTC"))
+
+
+@pytest.mark.parametrize(
+    ("what", "rates", "amount", "said"),
+    [
+        ("kWh x tariff x PUE", [KWH, PUE], "1.0325", ""),
+        ("a PUE of the node before its cluster's", [KWH, PUE, replace(PUE, sku="n1", price=money("2", "XXX"))], "1.05", ""),
+        ("the band of the hour before the price of any hour", [BY_DAY, KWH], "1.05", ""),
+        ("a PUE and no tariff: unknown, not zero", [PUE], None, "no list tariff (kwh) for the power of n1"),
+        ("no band for this hour: unknown", [BY_NIGHT], None, "no list tariff (kwh) for the power of n1"),
+        ("a tariff on another basis: unknown", [replace(KWH, charge_basis="billed")], None, "no list tariff (kwh)"),
+        ("a tariff in another currency: unknown", [replace(KWH, price=money("0.25", "EUR"))], None, "is in EUR, the GPU-hours"),
+        ("a tariff of another rack", [replace(KWH, sku="n2"), replace(PUE, sku="n2")], "1", ""),
+    ],
+)
+def test_power_has_a_tariff_and_a_pue_or_is_unknown(what: str, rates: list[Rate], amount: str | None, said: str) -> None:
+    use = gpu_use([service()], [service()], [gpu(**ENERGY)], WINDOW)
+    found, _ = with_energy(capacity_cost(D, WINDOW, [service()], [*RATES, *rates]), use, [*RATES, *rates], WINDOW)
+    assert found.amount == (Decimal(amount) if amount else None), what
+    assert said in found.reason
