@@ -57,7 +57,8 @@ class WatchReport:
 
 
 def read_spends(connection: Connection, budgets: Sequence[Budget], now: datetime) -> list[Reading]:
-    """The running cost of each budget's scope in its running period, on its basis."""
+    """The running cost of each budget's scope in its running period, on its basis, at provisional rates: a bill that arrives
+    moves no tier."""
     asks = [SpendAsk(b.scope, b.window(now), b.cost_basis, b.amount.currency) for b in budgets]
     return [_reading(budget, found) for budget, found in zip(budgets, spend_many(connection, asks, now), strict=True)]
 
@@ -65,7 +66,7 @@ def read_spends(connection: Connection, budgets: Sequence[Budget], now: datetime
 def _reading(budget: Budget, found: Spend) -> Reading:
     if found.amount is not None and found.amount.currency != budget.amount.currency:
         return Reading(None, f"spend is in {found.amount.currency}, the budget in {budget.amount.currency}: no exchange rate")
-    return Reading(found.amount, found.reason)
+    return Reading(found.decision, found.reason)
 
 
 def read_spend(connection: Connection, budget: Budget, now: datetime) -> Reading:

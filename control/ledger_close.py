@@ -12,19 +12,24 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from control.bought_close import close_bought_windows
 from core.allocate import Weights, Work
+from core.bought import is_bought
 from core.errors import TokenfuseError, Unavailable
 from core.ledger import LedgerWindow, WindowInputs, close_window
 from core.money import plain
 from core.rates import BASIS_ORDER, ChargeBasis, Rate
 from core.running import RunningUnits
 from core.usage import Deployment
+from core.vendor_book import SOURCES
 from core.windows import QUARTER_HOUR, Window, floor_time, require_utc
 from core.workfit import fit_weights, fit_work
 from models.database import transaction
-from models.ledger_inputs import DueWindow, due_windows, fit_minutes, frozen_units_at, read_batch, take_dirty
+from models.ledger_inputs import DueWindow, due_windows, fit_minutes, frozen_units_at, read_batch, take_dirty, whole_hours
 from models.ledger_repo import ledger_rows, ledger_windows
 from models.ledger_versions import Head, lock_closes, read_heads, write_versions
+from models.node_charge_repo import read_node_charges
+from models.period_repo import after_last_close
 from models.quality_repo import stream_lags
 from models.rates_repo import add_rates, lock_prices, read_rates, read_services
 
@@ -56,6 +61,8 @@ class CloseSettings:
     bases: tuple[ChargeBasis, ...] = BASIS_ORDER
     currency: str = "USD"
     use_fit: bool = True
+    vendor_order: tuple[str, ...] = SOURCES
+    """Price lists of vendors, preferred first."""
     limit: int = LIMIT
     silence_holds: bool = True
     """A silent stream may be dead with usage unread. Else its last word stands, as for a close by hand between streams."""
@@ -248,13 +255,17 @@ def _close_batch(connection: Connection, batch: _Batch, now: datetime, settings:
     heads = read_heads(connection, batch.deployment, batch.starts)
     frozen = frozen_units_at(connection, batch.deployment, batch.starts)
     closed: list[LedgerWindow] = []
-    for inputs in _inputs(connection, batch, settings):
+    if is_bought(batch.deployment):
+        closed, report.unchanged = close_bought_windows(
+            connection, batch.deployment, batch.windows, heads, settings.vendor_order, settings.currency
+        )
+    for inputs in () if is_bought(batch.deployment) else _inputs(connection, batch, settings):
         start, digest = inputs.window.start, inputs.digest()
         if _unchanged(heads.get(start), digest):
             report.unchanged += 1
             continue
         closed.append(_with_difference(inputs, close_window(inputs, digest), frozen.get(start)))
-    write_versions(connection, batch.deployment, closed, heads, now)
+    write_versions(connection, batch.deployment, closed, heads, after_last_close(connection, now))
     report.unpriced = sum(c.capacity_cost is None for c in closed)
     report.reclosed = sum(c.window.start in heads for c in closed)
     report.closed = len(closed) - report.reclosed
@@ -266,11 +277,13 @@ def _unchanged(head: Head | None, digest: str) -> bool:
 
 
 def _inputs(connection: Connection, batch: _Batch, settings: CloseSettings) -> list[WindowInputs]:
-    services, rates = read_services(connection, batch.span), read_rates(connection, batch.span)
+    services, rates = read_services(connection, whole_hours(batch.span)), read_rates(connection, batch.span)
+    nodes = {(s.deployment.cluster, s.node) for s in services if s.deployment == batch.deployment and s.node}
     fits = _fits(connection, batch) if settings.use_fit else {}
     return read_batch(
-        connection, batch.deployment, batch.windows, services, rates, fits=fits, bases=settings.bases, currency=settings.currency
-    )
+        connection, batch.deployment, batch.windows, services, rates, fits=fits, bases=settings.bases, currency=settings.currency,
+        charges=read_node_charges(connection, batch.span, nodes) if nodes else (),
+    )  # fmt: skip
 
 
 def _fits(connection: Connection, batch: _Batch) -> dict[datetime, Weights | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -97,7 +97,10 @@ def spend_many(
         running = next(by_clock if ask.by_the_clock else by_work)
         known = {c: s.allocated if ask.basis == "allocation" else s.usage for c, s in sums.items()}
         missing = [f"{n} closed quarter hours of {d}: {why}" for d, n, why in gaps]
-        found.append(_sum_up(known, running.sums, [*missing, *running.lacking], ask.currency))
+        trueups = {c: s.trueup_allocated if ask.basis == "allocation" else s.trueup_usage for c, s in sums.items()}
+        spent = _sum_up(known, running.sums, [*missing, *running.lacking], ask.currency)
+        trueup = trueups.get(spent.closed.currency, ZERO)
+        found.append(replace(spent, trueup=Money(trueup, spent.closed.currency)) if trueup else spent)
     return found
 
 

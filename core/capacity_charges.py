@@ -224,7 +224,7 @@ def _joined(billed: _Billed, rest: Capacity | None, currency: str) -> Capacity:
     currencies = sorted({s.currency for s in billed.shares if s.money} | ({rest.currency} if rest is not None else set()))
     if len(currencies) > 1:
         where = "billed and priced" if rest is not None else "billed"
-        reason = f"machines of this quarter hour are {where} in {' and '.join(currencies)}: money of two currencies is never added"
+        reason = f"machines of this quarter hour are {where} in {' and '.join(currencies)}: two currencies are never added"
         return Capacity(None, currency, None, "", reason=reason)
     sources = dict.fromkeys(f"{source} ({billed.basis})" for source in sorted({s.source for s in billed.shares}))
     charged = total(cost.cost for cost in billed.costs)

@@ -28,16 +28,18 @@ Gap = tuple[Deployment, int, str]
 
 # OFFSET 0 keeps what stands before it inside: the planner would else read whole tables once and compare.
 _SPANS = """
-    SELECT a.n, x.currency, CASE WHEN {own} THEN x.cost ELSE 0 END AS cost, x.allocated
+    SELECT a.n, x.currency, CASE WHEN {own} THEN x.cost ELSE 0 END AS cost, x.allocated,
+           CASE WHEN {own} THEN x.trueup_cost ELSE 0 END AS trueup_cost, x.trueup_allocated
     FROM {asked} CROSS JOIN LATERAL (
         SELECT * FROM {table} x WHERE {holds} AND x.{unit} >= a.since AND x.{unit} < a.until OFFSET 0
     ) x
 """
 _LINES = """
-    SELECT a.n, w.currency, x.cost, x.allocated
+    SELECT a.n, w.currency, x.cost, x.allocated, x.trueup_cost, x.trueup_allocated
     FROM {asked} CROSS JOIN LATERAL (
         SELECT cluster, namespace, model_id, window_start, version, sum(CASE WHEN {own} THEN x.cost ELSE 0 END) AS cost,
-               sum(x.allocated) AS allocated
+               sum(x.allocated) AS allocated, sum(CASE WHEN {own} THEN x.trueup_cost ELSE 0 END) AS trueup_cost,
+               sum(x.trueup_allocated) AS trueup_allocated
         FROM ledger_line x WHERE {holds} AND x.window_start >= a.since AND x.window_start < a.until
         GROUP BY 1, 2, 3, 4, 5 OFFSET 0
     ) x CROSS JOIN LATERAL (
@@ -46,7 +48,11 @@ _LINES = """
             AND version = x.version OFFSET 0
     ) w
 """
-_SUMS = "SELECT n, currency, sum(cost) AS cost, sum(allocated) AS allocated FROM ({parts}) parts GROUP BY n, currency"
+_SUMS = """
+    SELECT n, currency, sum(cost) AS cost, sum(allocated) AS allocated, sum(trueup_cost) AS trueup_cost,
+           sum(trueup_allocated) AS trueup_allocated
+    FROM ({parts}) parts GROUP BY n, currency
+"""
 _TOKENS_WITHOUT_PRICE = "x.capacity_cost IS NULL AND x.gateway_input_tokens + x.gateway_output_tokens > 0"
 _GAPS = text(f"""
     SELECT w.n, x.cluster, x.namespace, x.model_id, count(*) AS windows, min(x.detail ->> 'reason') AS reason
@@ -78,10 +84,13 @@ _USED = f"""
 @dataclass(frozen=True, slots=True)
 class ClosedSum:
     """Closed cost of one currency. ``usage``: a tenant's served and wasted work, of a deployment or the platform also
-    unattributed. ``allocated``: every line, with idle and starting time borne by the work."""
+    unattributed. ``allocated``: every line, with idle and starting time borne by the work. ``trueup_*``: how much of each is
+    there because bills say another price than the rates did; decisions leave it out."""
 
     usage: Decimal
     allocated: Decimal
+    trueup_usage: Decimal = Decimal(0)
+    trueup_allocated: Decimal = Decimal(0)
 
 
 def closed_sums(connection: Connection, asks: Sequence[tuple[Scope, Window]]) -> list[dict[str, ClosedSum]]:
@@ -98,7 +107,7 @@ def closed_sums(connection: Connection, asks: Sequence[tuple[Scope, Window]]) ->
     found: list[dict[str, ClosedSum]] = [{} for _ in asks]
     if parts:
         for row in connection.execute(text(_SUMS.format(parts=" UNION ALL ".join(parts))), values):
-            found[row.n][row.currency] = ClosedSum(row.cost, row.allocated)
+            found[row.n][row.currency] = ClosedSum(row.cost, row.allocated, row.trueup_cost, row.trueup_allocated)
     return found
 
 

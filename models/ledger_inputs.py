@@ -14,15 +14,17 @@ from core.allocate import EngineTotals, PeriodWork, UsageSum, Weights, Work
 from core.capacity import NodeService, TargetTime
 from core.gpu_use import GpuTime
 from core.ledger import WindowInputs
+from core.node_charge import NodeCharge
 from core.rates import BASIS_ORDER, ChargeBasis, Rate
 from core.running import RunningUnits, units_from_text
 from core.usage import Deployment
-from core.windows import Window
+from core.windows import Window, floor_time
 from core.workfit import FitWindow
 from models.rates_repo import services_on_nodes_of
 
 PERIOD = timedelta(hours=24)
 MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 _PLACE = "cluster = :cluster AND namespace = :namespace AND model_id = :model_id"
 _IN_RANGE = f"minute >= :start AND minute < :end AND {_PLACE}"
 _BIN = "date_bin(CAST(:step AS interval), minute, CAST(:start AS timestamptz)) AS window_start"
@@ -159,16 +161,19 @@ def read_batch(
     fits: Mapping[datetime, Weights | None] | None = None,
     bases: tuple[ChargeBasis, ...] = BASIS_ORDER,
     currency: str = "USD",
+    charges: Sequence[NodeCharge] = (),
 ) -> list[WindowInputs]:
     """Inputs of windows of one length, in time order and whole lengths apart, in a handful of reads whatever their number.
 
-    ``services`` and ``rates`` may hold more than a window needs. ``fits`` by window start.
+    ``services``, ``rates`` and ``charges`` may hold more than a window needs; services of the whole hours that the windows lie in
+    must be among them, for a billed hour is shared over all who held the machine in it. ``fits`` by window start.
     """
     span, step = Window(windows[0].start, windows[-1].end), windows[0].duration
     usage, engine = _usage(connection, deployment, span, step), _engine(connection, deployment, span, step)
     busy = _busy_minutes(connection, deployment, span, step)
     periods = _periods(connection, deployment, windows, engine)
     gpus = _gpus(connection, deployment, {s.node for s in services if s.deployment == deployment}, span, step)
+    billed = _billed_hours(deployment, services, charges)
     return [
         WindowInputs(
             deployment=deployment,
@@ -184,9 +189,34 @@ def read_batch(
             bases=bases,
             currency=currency,
             gpus=tuple(gpus.get(window.start, ())),
+            charges=billed.get(floor_time(window.start, HOUR), ((), ()))[0],
+            hour_services=billed.get(floor_time(window.start, HOUR), ((), ()))[1],
         )
         for window in windows
     ]
+
+
+def whole_hours(span: Window) -> Window:
+    """The UTC hours that ``span`` lies in."""
+    return Window(floor_time(span.start, HOUR), floor_time(span.end + HOUR - timedelta(microseconds=1), HOUR))
+
+
+def _billed_hours(
+    deployment: Deployment, services: Sequence[NodeService], charges: Sequence[NodeCharge]
+) -> dict[datetime, tuple[tuple[NodeCharge, ...], tuple[NodeService, ...]]]:
+    """By hour the charges of the deployment's machines, and everybody who holds those at any time of it."""
+    found: dict[datetime, list[NodeCharge]] = defaultdict(list)
+    for charge in charges:
+        found[charge.hour].append(charge)
+    near = {hour: [s for s in services if s.within(Window(hour, hour + HOUR))] for hour in found}
+    mine = {hour: {s.node for s in held if s.deployment == deployment and s.node} for hour, held in near.items()}
+    return {
+        hour: (
+            tuple(c for c in group if c.cluster == deployment.cluster and c.node in mine[hour]),
+            tuple(s for s in near[hour] if s.deployment.cluster == deployment.cluster and s.node in mine[hour]),
+        )
+        for hour, group in found.items()
+    }
 
 
 def fit_minutes(connection: Connection, deployment: Deployment, window: Window) -> list[FitMinute]:

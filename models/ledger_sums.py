@@ -17,7 +17,8 @@ LINE_COLUMNS = (
 )  # fmt: skip
 KIND_COLUMNS = ("cluster", "namespace", "model_id", "kind", "token_kind")
 TEAM_COLUMNS = ("org", "team", "kind", "token_kind")
-_SUMS = ("lines", "tokens", "requests", "cost", "allocated")
+_ADDED = ("tokens", "requests", "cost", "allocated", "trueup_cost", "trueup_allocated")
+_SUMS = ("lines", *_ADDED)
 TABLES: tuple[tuple[str, Level, tuple[str, ...]], ...] = (
     ("ledger_line_day", "day", LINE_COLUMNS),
     ("ledger_line_month", "month", LINE_COLUMNS),
@@ -42,8 +43,8 @@ def _move(table: str, unit: str, columns: tuple[str, ...]) -> str:
     more = ", ".join(f"{name} = d.{name} + excluded.{name}" for name in _SUMS)
     return f"""
         INSERT INTO {table} AS d ({unit}, {keys}, currency, {", ".join(_SUMS)})
-        SELECT date_trunc('{unit}', window_start, 'UTC'), {keys}, m.currency, sum(m.sign), sum(m.sign * tokens),
-               sum(m.sign * requests), sum(m.sign * cost), sum(m.sign * allocated)
+        SELECT date_trunc('{unit}', window_start, 'UTC'), {keys}, m.currency, sum(m.sign),
+               {", ".join(f"sum(m.sign * {name})" for name in _ADDED)}
         FROM ledger_line l JOIN unnest(
             CAST(:starts AS timestamptz[]), CAST(:versions AS integer[]), CAST(:currencies AS varchar[]),
             CAST(:signs AS integer[])

@@ -35,16 +35,18 @@ _SET_HEADS = text("""
 """)
 _MOVE_DAYS = text(f"""
     INSERT INTO ledger_day AS d
-        (day, cluster, namespace, model_id, org, team, project, user_id, service_tier, kind, currency, cost, allocated)
+        (day, cluster, namespace, model_id, org, team, project, user_id, service_tier, kind, currency, cost, allocated,
+         trueup_cost, trueup_allocated)
     SELECT date_trunc('day', window_start, 'UTC'), cluster, namespace, model_id, org, team, project, user_id, service_tier, kind,
-           m.currency, sum(m.sign * cost), sum(m.sign * allocated)
+           m.currency, sum(m.sign * cost), sum(m.sign * allocated), sum(m.sign * trueup_cost), sum(m.sign * trueup_allocated)
     FROM ledger_line l JOIN unnest(
         CAST(:starts AS timestamptz[]), CAST(:versions AS integer[]), CAST(:currencies AS varchar[]), CAST(:signs AS integer[])
     ) AS m (window_start, version, currency, sign) USING (window_start, version)
     WHERE {_PLACE} AND window_start BETWEEN :first AND :last
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
     ON CONFLICT (day, cluster, namespace, model_id, org, team, project, user_id, service_tier, kind, currency)
-    DO UPDATE SET cost = d.cost + excluded.cost, allocated = d.allocated + excluded.allocated
+    DO UPDATE SET cost = d.cost + excluded.cost, allocated = d.allocated + excluded.allocated,
+        trueup_cost = d.trueup_cost + excluded.trueup_cost, trueup_allocated = d.trueup_allocated + excluded.trueup_allocated
 """)
 _END_RUNNING = text(f"DELETE FROM running_rate WHERE {_PLACE} AND window_start = ANY(CAST(:starts AS timestamptz[]))")
 
@@ -129,6 +131,7 @@ def _window_values(closed: LedgerWindow, version: int, closed_at: datetime) -> t
         closed.capacity_cost, closed.used_cost, closed.utilisation_ppm, closed.utilisation_source,
         closed.weight_source, closed.price_source, closed.engine_prompt_tokens, closed.engine_generation_tokens,
         closed.gateway_input_tokens, closed.gateway_output_tokens, json.dumps(dict(closed.detail)), closed_at,
+        closed.charged_cost, closed.estimate_cost,
     )  # fmt: skip
 
 
@@ -139,7 +142,7 @@ def _line_values(closed: LedgerWindow, version: int) -> list[tuple[Any, ...]]:
         (
             *place, line.key.kind, line.key.token_kind, line.key.org, line.key.team, line.key.project, line.key.user,
             line.key.key_id, line.key.service_tier, line.key.workload_class,
-            line.tokens, line.requests, line.cost, line.allocated,
+            line.tokens, line.requests, line.cost, line.allocated, line.trueup_cost, line.trueup_allocated,
         )
         for line in closed.lines
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, cast
 
-from sqlalchemy import Connection, Table, delete, func, insert, select
+from sqlalchemy import Connection, Table, delete, func, insert, select, tuple_
 
 from core.node_charge import NodeCharge
 from core.windows import Window
@@ -31,8 +31,9 @@ def read_node_charges(
         .where(_BILL.c.status == "current", _TABLE.c.hour >= first, _TABLE.c.hour < window.end)
         .order_by(*_TABLE.primary_key.columns)
     )
-    found = (NodeCharge(**row._mapping) for row in connection.execute(query))
-    return tuple(c for c in found if nodes is None or (c.cluster, c.node) in nodes)
+    if nodes is not None:
+        query = query.where(tuple_(_TABLE.c.cluster, _TABLE.c.node).in_(sorted(nodes)))
+    return tuple(NodeCharge(**row._mapping) for row in connection.execute(query))
 
 
 def replace_node_charges(connection: Connection, delivery: int, charges: Iterable[NodeCharge]) -> int:

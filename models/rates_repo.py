@@ -17,10 +17,13 @@ from core.usage import Deployment
 from core.windows import Window, require_utc
 from models.tables_money import NodeServiceRow, RateRow
 
+# Whole hours: a machine's billed hour is shared over all who held it in any part of the hour.
 _MARK_DIRTY = text("""
     INSERT INTO dirty_window (cluster, namespace, model_id, window_start, marked_at)
     SELECT cluster, namespace, model_id, window_start, :at FROM ledger_head
-    WHERE window_start >= :since - interval '15 minutes' AND (CAST(:until AS timestamptz) IS NULL OR window_start < :until)
+    WHERE window_start >= least(:since - interval '15 minutes', date_trunc('hour', CAST(:since AS timestamptz), 'UTC'))
+        AND (CAST(:until AS timestamptz) IS NULL
+             OR window_start < date_trunc('hour', CAST(:until AS timestamptz) + interval '3599.999999 seconds', 'UTC'))
     ORDER BY 1, 2, 3, 4
     ON CONFLICT (cluster, namespace, model_id, window_start) DO UPDATE SET marked_at = excluded.marked_at
 """)
@@ -140,10 +143,10 @@ def _rate_values(rate: Rate, imported_at: datetime) -> dict[str, Any]:
         "valid_from": rate.valid_from,
         "valid_to": rate.valid_to,
         "imported_at": imported_at,
+        "band": "" if rate.band is None else str(rate.band),
     }
 
 
-        "band": "" if rate.band is None else str(rate.band),
 def _rate(row: Row[Any]) -> Rate:
     price, band = Money(row.price, row.currency), parse_band(row.band) if row.band else None
     return Rate(row.kind, row.sku, price, row.charge_basis, row.source, row.valid_from, row.valid_to, band)

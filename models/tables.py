@@ -66,6 +66,7 @@ from models.tables_usage import (
     UsageMinuteRow,
     UsageMonthRow,
 )
+from models.tables_vendor import BoughtHoleRow, BoughtUsageRow, VendorAliasRow, VendorPriceRow
 
 metadata = Base.metadata
 
@@ -77,10 +78,11 @@ __all__ = [
     "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow", "HeartbeatRow",
     "IdentityAliasRow", "IdentityRuleSetRow",
     "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow", "LedgerKindHourRow", "LedgerLineDayRow",
-    "LedgerLineMonthRow", "LedgerLineRow", "LedgerTeamDayRow", "LedgerTeamHourRow", "LedgerTeamMonthRow",
+    "LedgerLineMonthRow", "LedgerLineRow", "LedgerPeriodRow", "LedgerTeamDayRow", "LedgerTeamHourRow", "LedgerTeamMonthRow",
     "LedgerWindowDayRow", "LedgerWindowRow", "NodeChargeRow", "NodeIdentityRow", "NodeServiceRow", "OutboxRow",
-    "PolicyVersionRow", "QuarantineRow", "RateRow", "RunningRateRow", "SegmentProgressRow", "StandingCheckRow",
+    "PeriodLineRow", "PeriodVersionRow", "PolicyVersionRow", "QuarantineRow", "RateDiscountRow", "RateRow", "RunningRateRow", "SegmentProgressRow", "SharedRuleRow", "StandingCheckRow",
     "StandingLimitRow",
     "StreamStateRow", "ToolEdgeHourRow", "UsageDayRow", "UsageDeploymentDayRow", "UsageDeploymentHourRow", "UsageHourRow",
-    "UsageLengthRow", "UsageMinuteRow", "UsageMonthRow", "UsageTeamDayRow", "UsageTeamHourRow", "UsageTeamMonthRow", "metadata",
+    "UsageLengthRow", "UsageMinuteRow", "UsageMonthRow", "UsageTeamDayRow", "UsageTeamHourRow", "UsageTeamMonthRow", "BoughtHoleRow", "BoughtUsageRow",
+    "VendorAliasRow", "VendorPriceRow", "metadata",
 ]  # fmt: skip

@@ -56,6 +56,8 @@ class LedgerWindowRow(Base):
     __table_args__ = (
         Index("ix_ledger_window_unpriced", "window_start", postgresql_where=text("capacity_cost IS NULL")),
         Index("ix_ledger_window_start", "window_start"),
+        # What was closed again since a period was closed: rows lie in this order, so the index is a few pages.
+        Index("ix_ledger_window_closed", "closed_at", postgresql_using="brin"),
         # The last unit rates of a deployment that has long been idle, on every loader commit.
         Index(
             "ix_ledger_window_running",
@@ -72,7 +74,7 @@ class LedgerWindowRow(Base):
     model_id: Mapped[str] = mapped_column(String, primary_key=True)
     window_start: Mapped[datetime] = mapped_column(Utc, primary_key=True)
     version: Mapped[int] = mapped_column(Integer, primary_key=True)
-    state: Mapped[str] = mapped_column(String, nullable=False)  # provisional | final
+    state: Mapped[str] = mapped_column(String, nullable=False)  # provisional | trued_up | final
     currency: Mapped[str] = mapped_column(String(3), nullable=False)
     capacity_cost: Mapped[Decimal | None] = mapped_column(Amount)  # null: a rate is unknown
     used_cost: Mapped[Decimal | None] = mapped_column(Amount)
@@ -86,6 +88,8 @@ class LedgerWindowRow(Base):
     gateway_output_tokens: Mapped[int] = mapped_column(BigInteger, nullable=False)
     detail: Mapped[dict[str, Any]] = mapped_column(JSONB, nullable=False)  # fit, weights, over_explained, missing …
     closed_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
+    charged_cost: Mapped[Decimal | None] = mapped_column(Amount)  # the part of capacity_cost that bills say
+    estimate_cost: Mapped[Decimal | None] = mapped_column(Amount)  # of a billed window: what rates say
 
 
 class LedgerLineRow(Base):
@@ -115,6 +119,8 @@ class LedgerLineRow(Base):
     requests: Mapped[int] = mapped_column(BigInteger, nullable=False, server_default="0")
     cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
     allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)  # with idle and starting borne by the work
+    trueup_cost: Mapped[Decimal] = mapped_column(Amount, nullable=False, server_default="0")  # of cost: bill less rates
+    trueup_allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False, server_default="0")
 
 
 class LedgerDayRow(Base):
@@ -135,6 +141,8 @@ class LedgerDayRow(Base):
     currency: Mapped[str] = mapped_column(String(3), primary_key=True)
     cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
     allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    trueup_cost: Mapped[Decimal] = mapped_column(Amount, nullable=False, server_default="0")
+    trueup_allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False, server_default="0")
 
 
 class LineSums:
@@ -149,6 +157,8 @@ class LineSums:
     requests: Mapped[int] = mapped_column(BigInteger, nullable=False)
     cost: Mapped[Decimal] = mapped_column(Amount, nullable=False)
     allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    trueup_cost: Mapped[Decimal] = mapped_column(Amount, nullable=False, server_default="0")
+    trueup_allocated: Mapped[Decimal] = mapped_column(Amount, nullable=False, server_default="0")
 
 
 class _LineSum(LineSums):
