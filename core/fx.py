@@ -158,12 +158,14 @@ def convert_parts(parts: Mapping[K, Decimal], path: Path) -> dict[K, Decimal]:
 
 @dataclass(frozen=True, slots=True)
 class DatedRow:
-    """Amounts of one currency and day that belong to a group. ``amounts``: name to money, None unknown."""
+    """Amounts of one currency and day that belong to a group. ``amounts``: name to money, None unknown. ``counts``: what is
+    summed beside them and has no currency."""
 
     group: tuple[Hashable, ...]
     currency: str
     day: date
     amounts: Mapping[str, Decimal | None]
+    counts: Mapping[str, Decimal | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ class GroupSum:
     currency: str
     amounts: Mapping[str, Decimal | None]
     original: Mapping[str, Mapping[str, Decimal | None]]
+    counts: Mapping[str, Decimal | None]
     reason: str = ""
 
 
@@ -231,7 +234,8 @@ def _grouped(
         own = {rows[place].currency for place in places}
         original = {code: _sums(rows[p].amounts for p in places if rows[p].currency == code) for code in sorted(own)}
         reason = "; ".join(dict.fromkeys(reasons[place] for place in places)) if refused else ""
-        found.append(GroupSum(group, currency, amounts, original, _shortened(reason)))
+        counts = _sums(rows[place].counts for place in places)
+        found.append(GroupSum(group, currency, amounts, original, counts, _shortened(reason)))
     return tuple(found)
 
 

@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from api.routes import (
+    bills,
     breakers,
     budgets,
     explain,
@@ -35,6 +36,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     features.routes,
     ledger.routes,
     explain.routes,
+    bills.routes,
     budgets.reads,
     budgets.writes,
     breakers.reads,

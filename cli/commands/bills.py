@@ -10,9 +10,11 @@ from typing import Any
 
 import click
 
+from cli.money_in import currency_options, print_in_currency
 from cli.options import Run, common, parse_time, window_options
 from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database, utc_now
+from control.money_in import asked_currency, charges_in
 from core.errors import BadInput, Conflict, Refused, Unavailable
 from core.money import plain
 from core.windows import Window
@@ -179,6 +181,7 @@ def bills(run: Run, every: bool) -> None:
 @click.option("--invoice-from", metavar="YYYY-MM", help="billing periods from this one on (what was invoiced)")
 @click.option("--invoice-to", metavar="YYYY-MM", help="and before this one")
 @click.option("--as-of", metavar="TIME", help="as the deliveries stood at this instant")
+@currency_options
 @window_options(None)
 @common
 def charges(
@@ -188,6 +191,8 @@ def charges(
     invoice_from: str | None,
     invoice_to: str | None,
     as_of: str | None,
+    into: str | None,
+    via: str,
     window: Window,
 ) -> None:
     """Charges of the bills in force, on both bases, by any keys; --from and --to are UTC days of use, not of the invoice."""
@@ -198,16 +203,20 @@ def charges(
         parse_month(invoice_from, "--invoice-from") if invoice_from else date.min,
         parse_month(invoice_to, "--invoice-to") if invoice_to else date.max,
     )
+    keys = [key.strip() for key in by.split(",") if key.strip()]
+    asked: dict[str, Any] = {
+        "billing_months": months if by_invoice else None,
+        "days": _whole_days(window) if by_usage else None,
+        "filters": dict(_pair(item) for item in given),
+        "as_of": parse_time(as_of, "--as-of") if as_of else None,
+    }
+    empty = "No charge: `tokenfuse show bills` lists what was imported."
     with database(run.settings) as engine, transaction(engine) as connection:
-        rows = charges_by(
-            connection,
-            [key.strip() for key in by.split(",") if key.strip()],
-            billing_months=months if by_invoice else None,
-            days=_whole_days(window) if by_usage else None,
-            filters=dict(_pair(item) for item in given),
-            as_of=parse_time(as_of, "--as-of") if as_of else None,
-        )
-    print_rows(rows, as_json=run.as_json, empty="No charge: `tokenfuse show bills` lists what was imported.")
+        if into is None:
+            print_rows(charges_by(connection, keys, **asked), as_json=run.as_json, empty=empty)
+            return
+        to = asked_currency(into, run.settings.currency, "--in")
+        print_in_currency(run, charges_in(connection, keys, to, via=via, **asked), empty)
 
 
 def _pair(item: str) -> tuple[str, str]:

@@ -8,10 +8,12 @@ from datetime import timedelta
 
 import click
 
+from cli.money_in import currency_options, print_in_currency
 from cli.options import Run, common, parse_time, window_options
 from cli.output import Progress, print_json, print_rows, say
 from cli.wiring import close_settings, database, utc_now
 from control.ledger_close import close_all, ledger_show
+from control.money_in import asked_currency, ledger_in
 from core.windows import Window
 from models.database import transaction
 
@@ -58,25 +60,27 @@ def close(run: Run, since: str | None, no_grace: bool) -> int:
     "--by", default="kind", show_default=True, metavar="COLS", help="keys: kind, deployment, team, user, token_kind, hour, day …"
 )
 @click.option("--as-of", metavar="TIME", help="as it stood then: versions written later are left out")
+@currency_options
 @window_options(timedelta(days=1))
 @common
-def show(run: Run, by: str, as_of: str | None, window: Window) -> int:
+def show(run: Run, by: str, as_of: str | None, into: str | None, via: str, window: Window) -> int:
     """Lines of the quarter hours that start in the window, and their difference to the capacity cost (0, or it is broken)."""
     keys = [key.strip() for key in by.split(",") if key.strip()]
+    at, converted = parse_time(as_of, "--as-of") if as_of else None, None
     with database(run.settings) as engine, transaction(engine) as connection:
-        shown = ledger_show(
-            connection, window, by=keys, as_of=parse_time(as_of, "--as-of") if as_of else None, zone_name=run.settings.zone
-        )
+        shown = ledger_show(connection, window, by=keys, as_of=at, zone_name=run.settings.zone)
+        if into is not None:
+            to = asked_currency(into, run.settings.currency, "--in")
+            converted = ledger_in(connection, keys, window, to, via=via, zone_name=run.settings.zone, as_of=at)
     broken = any(total["difference"] for total in shown["totals"])
+    empty = "No closed quarter hour in this time range."
     if run.as_json:
-        print_json(shown)
+        print_json({**shown, "in": converted} if converted else shown)
     else:
-        print_rows(
-            shown["rows"],
-            as_json=False,
-            title="Ledger lines (allocation basis)",
-            empty="No closed quarter hour in this time range.",
-        )
+        if converted:
+            print_in_currency(run, converted, empty)
+        else:
+            print_rows(shown["rows"], as_json=False, title="Ledger lines (allocation basis)", empty=empty)
         print_rows(shown["totals"], as_json=False, title="Do the lines close on the capacity cost?")
         if shown["unpriced"]:
             print_rows(shown["unpriced"], as_json=False, title="Without a price")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import date, timedelta
+
 import click
 
 from cli.commands.rates_import import import_command
-from cli.options import Run, common
+from cli.options import Run, common, parse_time
 from cli.output import print_rows
-from cli.wiring import database
+from cli.wiring import database, utc_now
 from models.database import transaction
+from models.fx_repo import read_fx
 from models.rates_repo import read_rates
 
 
@@ -41,3 +45,23 @@ def list_command(run: Run) -> None:
         for rate in found
     ]
     print_rows(rows, as_json=run.as_json, empty="No price yet: tokenfuse rates import FILE")
+
+
+@rates.group()
+def fx() -> None:
+    """Exchange rates: what is known."""
+
+
+@fx.command("list")
+@click.option("--pair", metavar="XXX/YYY", help="only this pair, either way round")
+@click.option("--from", "from_", metavar="DAY", help="first day (default: 30 days ago)")
+@common
+def fx_list(run: Run, pair: str | None, from_: str | None) -> None:
+    """Rates in force, the newest day first: one unit of base is so many of quote."""
+    since = parse_time(from_, "--from").date() if from_ else utc_now().date() - timedelta(days=30)
+    named = None if pair is None else [code.strip().upper() for code in pair.split("/")]
+    with database(run.settings) as engine, transaction(engine) as connection:
+        found = read_fx(connection, since, date.max, named)
+    held = {(rate.day, rate.base, rate.quote): rate for rate in found}
+    rows = [asdict(held[key]) for key in sorted(held, key=lambda key: (-key[0].toordinal(), *key[1:]))]
+    print_rows(rows, as_json=run.as_json, empty="No exchange rate since then: tokenfuse rates import FILE --format fx|ecb")

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
 from sqlalchemy import Connection
 
 from cli.options import Run, common
-from cli.output import print_json, say
+from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database, utc_now
 from control.ledger_close import import_rates
 from core.errors import BadInput
+from ingest.prices.fx_files import read_fx_file
 from ingest.prices.rate_card import read_rate_card
 from models.audit_repo import append_audit
 from models.database import transaction
+from models.fx_repo import add_fx
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,32 @@ def import_card(run: Run, files: tuple[Path, ...], options: ImportOptions) -> No
     say(f"{card.label}: {len(card.rates)} prices, {new} of them new. {kept}")
 
 
+def import_fx(run: Run, files: tuple[Path, ...], options: ImportOptions, form: str) -> None:
+    """Exchange rates, see ``ingest.prices.fx_files``. A changed rate of a day is a new row; the last one holds."""
+    now = utc_now()
+    found = [read_fx_file(file, form, now.date()) for file in files]
+    rates = [rate for one in found for rate in one.rates]
+    refused = [reason for one in found for reason in one.refused]
+    with import_transaction(run, options) as connection:
+        added = add_fx(connection, rates, now)
+        changes = [{"day": new.day, "base": new.base, "quote": new.quote, "was": old.rate, "now": new.rate,
+                    "source": new.source} for old, new in added.changed]  # fmt: skip
+        counts = {"new": added.new, "changed": len(changes), "unchanged": added.unchanged, "refused": len(refused)}
+        append_audit(connection, now, "command line", "rates.import", f"fx:{files[0].name}", counts)
+    if run.as_json:
+        print_json({**counts, "changes": changes, "reasons": refused, "dry_run": options.dry_run})
+        return
+    print_rows(changes[:20], as_json=False, title="Changed", empty="")
+    if refused:
+        say("Refused:\n" + bullet_list(refused[:20]))
+    kept = " Nothing was kept (dry run)." if options.dry_run else ""
+    say(f"{added.new} new, {len(changes)} changed, {added.unchanged} known already, {len(refused)} refused.{kept}")
+
+
 FORMATS: Mapping[str, Importer] = {
     "card": import_card,
+    "fx": partial(import_fx, form="fx"),
+    "ecb": partial(import_fx, form="ecb"),
 }
 
 
@@ -81,6 +108,7 @@ FORMATS: Mapping[str, Importer] = {
 def import_command(run: Run, files: tuple[Path, ...], format_: str, region: str, dry_run: bool) -> None:
     """Take prices in. A price change is a new dated entry; the same file twice changes nothing.
 
-    card: a YAML rate card of your own.
+    card: a YAML rate card of your own. fx: exchange rates as CSV (day,base,quote,rate,source). ecb: the European Central Bank's
+    eurofxref-hist.csv or .zip.
     """
     FORMATS[format_](run, files, ImportOptions(region, dry_run))
