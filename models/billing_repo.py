@@ -9,12 +9,12 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, cast
 
-import psycopg
 from sqlalchemy import Connection, Table, insert, select, text, update
 
 from core.billing import NOT_IN_SAVINGS
-from core.errors import BadInput, TokenfuseError, Unavailable
+from core.errors import BadInput
 from core.windows import Window
+from models.copy_csv import copy_csv
 from models.tables_billing import BillDeliveryRow, ChargeDayRow
 
 _TABLE = cast(Table, BillDeliveryRow.__table__)
@@ -26,7 +26,6 @@ CHARGE_KEYS: tuple[str, ...] = (
     "invoice_id", "unit",
 )  # fmt: skip
 """Keys of ``charges_by``, beside ``tag:NAME``; the currency is always one."""
-_NULL = "\\N"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +121,8 @@ def supersede(connection: Connection, bill: BillVersion, reason: str, at: dateti
 
 
 def copy_charges(connection: Connection, chunks: Iterable[bytes]) -> None:
-    """CSV of CHARGE_DAY_COLUMNS, without a header, unknown written as ``\\N``. It goes past SQLAlchemy: errors are named here."""
-    driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
-    columns = ", ".join(CHARGE_DAY_COLUMNS)
-    statement = f"COPY charge_day ({columns}) FROM STDIN WITH (FORMAT csv, NULL '{_NULL}')"
-    try:
-        with driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-            for chunk in chunks:
-                copy.write(chunk)
-    except psycopg.OperationalError as error:
-        raise Unavailable("the database was lost while a bill was written", hint="run `tokenfuse doctor`") from error
-    except psycopg.Error as error:
-        raise TokenfuseError(f"PostgreSQL refused a charge: {str(error).splitlines()[0]}.") from error
+    """CSV of CHARGE_DAY_COLUMNS, without a header, unknown written as ``\\N``."""
+    copy_csv(connection, "charge_day", CHARGE_DAY_COLUMNS, chunks, "charge")
 
 
 def overlapping(connection: Connection, bill: BillVersion) -> list[str]:

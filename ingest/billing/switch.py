@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine
 from core.errors import Conflict
 from core.money import plain
 from ingest.billing.adapter import BillAdapter, BillOptions
+from ingest.billing.charge_join import JoinJob, JoinWith, join_delivery, join_with
 from ingest.billing.charges import ChargeFile
 from ingest.billing.delivery import Accept, Delivery
 from ingest.billing.lines import Lines
@@ -34,6 +35,7 @@ from models.billing_repo import (
     supersede,
 )
 from models.database import transaction
+from models.join_repo import NodeMoney, node_money
 
 CHUNK = 1 << 20
 SUMS = ("billed", "effective", "memo")
@@ -57,6 +59,8 @@ class ImportedBill:
     replaces: int | None = None
     """The version it took the place of."""
     restated: list[Restated] = field(default_factory=list)
+    nodes: list[NodeMoney] = field(default_factory=list)
+    """What of it belongs to which machine (node '': to none), by currency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class ImportSettings:
     now: datetime
     dry_run: bool = False
     memory_mb: int = 256
+    node_tags: tuple[str, ...] = ()
+    """Tag keys whose value is a node's name, beside those that are known."""
 
 
 class Switch:
@@ -82,6 +88,7 @@ class Switch:
     ) -> None:
         self._job, self._session, self._delivery = job, session, delivery
         self._lines, self._charges, self._notes = lines, charges, list(notes)
+        self._with: JoinWith | None = None
 
     def into_place(self, work: Path) -> list[ImportedBill]:
         source = self._source()
@@ -146,9 +153,20 @@ class Switch:
             ),
         )
         copy_charges(connection, self._days(bill, work))
-        self._judge(connection, former, bill)
+        other = self._judge(connection, former, bill)
         restated = restatement(connection, former, bill) if former else []
-        return replace(imported(bill, "current"), replaces=former.version if former else None, restated=restated)
+        nodes = self._join(connection, bill, [one.id for one in (former, other) if one is not None], work)
+        made = imported(bill, "current")
+        return replace(made, replaces=former.version if former else None, restated=restated, nodes=nodes)
+
+    def _join(self, connection: Connection, bill: BillVersion, gone: Sequence[int], work: Path) -> list[NodeMoney]:
+        """Its charges to the machines, in place of those of the deliveries that went."""
+        if self._job.dry_run:
+            return []
+        self._with = self._with or join_with(connection, self._job.node_tags)
+        job = JoinJob(bill.id, bill.billing_period, self._charges.path, tuple(gone))
+        join_delivery(connection, self._session, job, self._with, work, self._job.now)
+        return node_money(connection, [bill.id])
 
     def _facts(self, period: date) -> dict[str, Any]:
         at = f"WHERE delivery_period = DATE '{period.isoformat()}'"
@@ -196,8 +214,9 @@ class Switch:
                 yield chunk
         target.unlink()
 
-    def _judge(self, connection: Connection, former: BillVersion | None, bill: BillVersion) -> None:
-        """Whether the new version may hold beside the others and in the former one's place. Raises Conflict; nothing stays."""
+    def _judge(self, connection: Connection, former: BillVersion | None, bill: BillVersion) -> BillVersion | None:
+        """Whether the new version may hold beside the others and in the former one's place. Raises Conflict; nothing stays.
+        Returns the delivery of another export that gave way."""
         accept, name = self._job.accept, f"{bill.export} {bill.billing_period:%Y-%m}"
         if former is not None and not accept.shorter:
             old, new = charged_days(connection, former)[1], charged_days(connection, bill)[1]
@@ -207,6 +226,7 @@ class Switch:
                     f"{name}: this delivery {until}, the current one (version {former.version}) on {old}",
                     hint="a shorter delivery does not replace a longer one; pass --accept shorter if it is right",
                 )
+        other = None
         if accept.instead_of:
             other = current_of(connection, bill.source, accept.instead_of, bill.billing_period)
             if other is not None and other.id != bill.id:
@@ -218,6 +238,7 @@ class Switch:
                 hint=f"pass --instead-of {others[0]} to replace it, --export {others[0]} if it is the same export, "
                 "or --accept overlap if they are disjoint",
             )
+        return other if other is not None and other.id != bill.id else None
 
 
 def _amount(value: Decimal | None) -> str | None:

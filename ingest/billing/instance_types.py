@@ -1,0 +1,48 @@
+"""What machine a cloud's instance type is: ``instance_types.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import yaml
+
+from core.node_price import Shape
+
+_FILE = Path(__file__).with_name("instance_types.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """``gpu``: a name of the rate card; ``memory_gib`` of the machine, not of a GPU."""
+
+    gpu: str
+    gpus: int
+    cpus: int
+    memory_gib: int
+
+    @property
+    def shape(self) -> Shape:
+        return Shape({self.gpu: self.gpus}, self.cpus, self.memory_gib)
+
+
+def instance_type(provider: str, name: str) -> InstanceType | None:
+    """The machine, None where the table has no such type; an unknown cloud is tried with all. ``ml.`` (SageMaker) and Azure's
+    ``Standard_`` do not matter, nor do letter case, blanks and underscores."""
+    tables = _tables()
+    for cloud in (provider,) if provider in tables else tuple(tables):
+        if found := tables[cloud].get(_key(name)):
+            return found
+    return None
+
+
+def _key(name: str) -> str:
+    return name.casefold().removeprefix("ml.").replace(" ", "_").removeprefix("standard_")
+
+
+@lru_cache(maxsize=1)
+def _tables() -> Mapping[str, Mapping[str, InstanceType]]:
+    read = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    return {cloud: {_key(name): InstanceType(*facts) for name, facts in types.items()} for cloud, types in read.items()}
