@@ -32,6 +32,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "node": ("cli.commands.node", "capacity: declare, end, list the GPUs in service"),
     "ledger": ("cli.commands.ledger", "close quarter hours, show their lines"),
     "explain": ("cli.commands.explain", "why one period cost more or less than another"),
+    "export": ("cli.commands.export", "the ledger as FOCUS 1.2 files, to a folder or a bucket"),
+    "reconcile": ("cli.commands.reconcile", "from the invoice's total to the tenants, every difference named"),
     "budget": ("cli.commands.budget", "budgets: set, increase, list"),
     "exempt": ("cli.commands.budget", "exemptions: add, list"),
     "limit": ("cli.commands.budget", "standing limits: set, list"),

@@ -122,6 +122,17 @@ def transaction(engine: Engine) -> Iterator[Connection]:
         raise Unavailable("the database cannot be reached", hint="run `tokenfuse doctor`") from error
 
 
+@contextmanager
+def snapshot(engine: Engine) -> Iterator[Connection]:
+    """A read-only transaction whose statements all see the database as it was at the first of them: sums of many reads add up."""
+    try:
+        with engine.connect().execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True) as connection:
+            yield connection
+            connection.rollback()
+    except OperationalError as error:
+        raise Unavailable("the database cannot be reached", hint="run `tokenfuse doctor`") from error
+
+
 def unreachable(error: OperationalError) -> Unavailable:
     """What a lost or absent server means to a person: the server's own first line, without SQL or traceback."""
     first = next(iter(str(error.orig).strip().splitlines()), "no answer")

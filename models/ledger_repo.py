@@ -55,7 +55,9 @@ def ledger_windows(
     """One row per closed quarter hour and deployment that starts in ``window``: its money, sources, state, version and detail."""
     where, values = _filters(filters, WINDOW_KEYS)
     columns = "x.*, x.cluster || '/' || x.namespace || '/' || x.model_id AS deployment"
-    query = text(f"{_head(as_of)} SELECT {columns} FROM ledger_window x {_JOIN} {where} ORDER BY x.window_start, deployment")
+    query = text(
+        f"{window_head(as_of)} SELECT {columns} FROM ledger_window x {_JOIN} {where} ORDER BY x.window_start, deployment"
+    )
     rows = connection.execute(query, {**_values(window, as_of), **values})
     return [_plain(row._mapping) for row in rows]
 
@@ -243,7 +245,8 @@ def _window_group(row: Mapping[str, Any], keys: Mapping[str, str]) -> tuple[Any,
     return (*(row[name] for name in keys if name in WINDOW_KEYS), row["currency"])
 
 
-def _head(as_of: datetime | None) -> str:
+def window_head(as_of: datetime | None) -> str:
+    """SQL ``WITH head AS (…)``: the newest version of each window that starts in [:start, :end), or what stood at :as_of."""
     return f"WITH head AS ({_NEWEST if as_of is None else _AS_OF})"
 
 

@@ -10,6 +10,10 @@ PROVIDERS = (("amazon", "aws"), ("aws", "aws"), ("azure", "azure"), ("microsoft"
              ("alibaba", "alibaba"), ("tencent", "tencent"), ("volcengine", "volcengine"))  # fmt: skip
 """A name that contains the first is the second; any other provider keeps its own name."""
 
+OWN_ROWS = "x_OriginId"
+"""A column of our own FOCUS export alone: its tokens are GPU time, not a vendor's API."""
+OWN_NOTE = "this is a Tokenfuse's own showback: in the Tokenfuse that wrote it, its money stands in the ledger already"
+
 
 class Focus:
     """``source``: the issuer, where a format has one."""
@@ -37,6 +41,7 @@ class Focus:
             money=money,
             numbers=numbers,
             derived={"split": _split(columns), "instance": _instance(columns)},
+            notes=(OWN_NOTE,) if columns.find(OWN_ROWS) else (),
             checks=tuple(
                 RowCheck(f"m_{alias} IS NULL", COSTS[alias], "the cost is missing", "a charge without a cost is not zero")
                 for alias in ("billed", "effective")
@@ -117,8 +122,9 @@ def _family(columns: Columns, source: str) -> str:
     details = columns.text("SkuPriceDetails", "x_SkuDetails")
     gpus = f"TRY_CAST(json_extract_string(TRY_CAST({details} AS JSON), '$.GpuCount') AS DOUBLE)"
     tokens = f"lower({columns.text('ConsumedUnit')}) LIKE '%tokens%'"
+    own = f"WHEN {columns.text(OWN_ROWS)} IS NOT NULL THEN 'gpu' " if columns.find(OWN_ROWS) else ""
     return (
-        f"CASE WHEN {gpu_sql('d_instance', source)} OR coalesce({gpus} > 0, false) THEN 'gpu' "
+        f"CASE {own}WHEN {gpu_sql('d_instance', source)} OR coalesce({gpus} > 0, false) THEN 'gpu' "
         f"WHEN {columns.text('ServiceSubcategory')} = 'Generative AI' OR ({category} = 'AI and Machine Learning' AND {tokens}) "
         f"OR regexp_matches(lower({service}), 'bedrock|openai|anthropic') THEN 'ai_api' "
         f"WHEN {category} = 'Compute' THEN 'compute' "
