@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from cli.settings_sources import DiscoverySetting, PrometheusSetting
 from core.errors import BadInput
+from core.vendor_book import SOURCES
 from core.windows import zone as require_zone
 
 SETTINGS_FILE = Path("tokenfuse.toml")
@@ -74,6 +75,7 @@ class Settings(BaseSettings):
 
     ledger_grace_minutes: Annotated[int, Field(ge=0, le=1440)] = 15
     default_rates: bool = True
+    vendor_price_order: tuple[str, ...] = SOURCES
     blast_limit_percent: Annotated[int, Field(ge=1, le=100)] = 50
     policy_ttl_minutes: Annotated[int, Field(ge=1, le=1440)] = 15
     guard_on_expiry: Literal["open", "closed"] = "open"

@@ -141,7 +141,11 @@ def breaker_policy(settings: Settings) -> BreakerPolicy:
 
 
 def close_settings(settings: Settings) -> CloseSettings:
-    return CloseSettings(grace=timedelta(minutes=settings.ledger_grace_minutes), currency=settings.currency)
+    return CloseSettings(
+        grace=timedelta(minutes=settings.ledger_grace_minutes),
+        currency=settings.currency,
+        vendor_order=settings.vendor_price_order,
+    )
 
 
 def control_settings(settings: Settings, url: str) -> ControlSettings:

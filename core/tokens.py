@@ -74,3 +74,23 @@ class TokenCounts:
 
 
 TOKEN_FIELDS: tuple[str, ...] = tuple(f.name for f in fields(TokenCounts))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSums:
+    """Sums of ``TokenCounts`` over requests: the same disjoint buckets, without the bound of one request."""
+
+    input_uncached: int = 0
+    input_cache_read: int = 0
+    input_cache_write_5m: int = 0
+    input_cache_write_1h: int = 0
+    output: int = 0
+    output_reasoning: int = 0
+
+    def __add__(self, other: TokenSums | TokenCounts) -> TokenSums:
+        return TokenSums(*(getattr(self, name) + getattr(other, name) for name in TOKEN_FIELDS))
+
+    @property
+    def total(self) -> int:
+        """Every token once: reasoning is a part of output."""
+        return sum(getattr(self, name) for name in TOKEN_FIELDS if name != "output_reasoning")

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from decimal import Decimal, localcontext
 
 from core.errors import BadInput
-from core.money import CONTEXT, ZERO, Money, plain
+from core.money import CONTEXT, Money, plain, total
 from core.rates import UNITS_PER_USD
-from core.tokens import TokenCounts
+from core.tokens import TokenCounts, TokenSums
 
 PER_TOKENS = 6
 """Prices are per 10^6 tokens."""
@@ -21,8 +21,8 @@ class TokenPrices:
     """Prices per million tokens of each disjoint bucket; None: not known. ``reasoning`` None: sold as output, as vendors do."""
 
     currency: str
-    input: Decimal
-    output: Decimal
+    input: Decimal | None = None
+    output: Decimal | None = None
     cache_read: Decimal | None = None
     cache_write_5m: Decimal | None = None
     cache_write_1h: Decimal | None = None
@@ -61,8 +61,9 @@ def check_token_prices(prices: TokenPrices, *, confirmed: bool = False) -> None:
             )
 
 
-def vendor_cost(tokens: TokenCounts, prices: TokenPrices) -> VendorCost:
-    """Each bucket at its own price, summed and never rounded; reasoning is a part of output and is not counted twice."""
+def bucket_costs(tokens: TokenCounts | TokenSums, prices: TokenPrices) -> tuple[dict[str, Decimal], str]:
+    """The cost of each bucket that has tokens, exact and not rounded, and ''; or none of them and the reason when one of them has
+    no price. Reasoning is a part of output and is not counted twice."""
     reasoning = tokens.output_reasoning if prices.reasoning is not None else 0
     lines = (
         ("input", tokens.input_uncached, prices.input),
@@ -72,10 +73,17 @@ def vendor_cost(tokens: TokenCounts, prices: TokenPrices) -> VendorCost:
         ("output", tokens.output - reasoning, prices.output),
         ("reasoning", reasoning, prices.reasoning),
     )
-    amount = ZERO
+    found: dict[str, Decimal] = {}
     with localcontext(CONTEXT):
         for name, count, price in lines:
             if count and price is None:
-                return VendorCost(None, f"{count} tokens of {name} and no price for them")
-            amount += count * (price or ZERO)
-        return VendorCost(Money(amount.scaleb(-PER_TOKENS), prices.currency))
+                return {}, f"{count} tokens of {name} and no price for them"
+            if count and price is not None:
+                found[name] = (count * price).scaleb(-PER_TOKENS)
+    return found, ""
+
+
+def vendor_cost(tokens: TokenCounts | TokenSums, prices: TokenPrices) -> VendorCost:
+    """Each bucket at its own price, summed and never rounded."""
+    costs, reason = bucket_costs(tokens, prices)
+    return VendorCost(None, reason) if reason else VendorCost(Money(total(costs.values()), prices.currency))

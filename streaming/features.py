@@ -1,4 +1,4 @@
-"""Keeps the features of requests up to date with the raw archive.
+"""Keeps the features of requests, and the sums of bought requests, up to date with the raw archive.
 
 Level-triggered: a new file of the archive marks the hours it touches, in one transaction with its name; a marked hour is computed
 anew from the archive and replaces its rows in one transaction with its mark's removal. A kill at any point repeats work and
@@ -23,7 +23,9 @@ from core.errors import TokenfuseError, Unavailable
 from core.features import HOUR_MS, SESSION_MS
 from core.windows import from_epoch_ms
 from eventlog.archive_manifest import entries, last_sequence
+from eventlog.bought_sql import archived_bought
 from eventlog.feature_sql import COPIES_MS, archived_features, file_span_ms
+from models.bought_repo import replace_bought
 from models.database import transaction
 from models.features_repo import (
     dirty_hours,
@@ -138,6 +140,7 @@ class FeatureKeeper:
                 return False
             if hour - timedelta(milliseconds=SESSION_MS + COPIES_MS) >= kept_since:
                 replace_hour(connection, hour, archived_features(self.data_dir, hour))
+                replace_bought(connection, hour, archived_bought(self.data_dir, hour), self.now())
         took_s = time.monotonic() - begun
         is_open = self.now() < hour + HOUR + SETTLED
         self._again_at_s[hour] = time.monotonic() + max(OPEN_EVERY_S if is_open else CLOSED_EVERY_S, PATIENCE * took_s)
