@@ -256,6 +256,16 @@ def _grouped(keys: Mapping[str, str], where: str, columns: str, source: str) -> 
     return text(f"SELECT {names}x.currency AS currency, {columns} FROM {source} x {where} GROUP BY {group} ORDER BY {group}")
 
 
+def line_columns(by: Sequence[str]) -> dict[str, str]:
+    """Expressions over a line named x by key. Raises BadInput for an unknown key."""
+    return _keys(by, LINE_KEYS)
+
+
+def line_filters(filters: Mapping[str, str] | None) -> tuple[str, dict[str, str]]:
+    """A WHERE over a line named x that starts in [:start, :end), and the values of ``filters``. Raises BadInput."""
+    return _filters(filters, LINE_KEYS)
+
+
 def _keys(by: Sequence[str], allowed: Mapping[str, str]) -> dict[str, str]:
     for name in by:
         if name not in allowed:
