@@ -25,6 +25,7 @@ from core.statement import (
     check_close,
     check_options,
     cut,
+    key_text,
     rows_of_lines,
     rows_of_period,
     totals,
@@ -231,5 +232,5 @@ def _waiting(connection: Connection, window: Window) -> int:
 
 
 def _line_sum(row: Mapping[str, Any], by: Sequence[str]) -> LineSum:
-    keys = {name: str(row[name]) for name in by}
+    keys = {name: key_text(row[name]) for name in by}
     return LineSum(keys, row["kind"], row["currency"], row["cost"], row["allocated"])

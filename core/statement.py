@@ -179,6 +179,11 @@ def check_options(basis: str, idle: str) -> None:
             raise BadInput(f"must be one of {', '.join(allowed)}", field=name, value=value)
 
 
+def key_text(value: object) -> str:
+    """A key of ledger lines as text: a day as its instant."""
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
 def _bearer(keys: Mapping[str, str]) -> str:
     tenant = "/".join(keys[name] for name in ("org", "team", "project", "user") if keys.get(name))
     return tenant or keys.get("deployment") or PLATFORM

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from core.statement import LineSum
+from core.statement import LineSum, key_text
 from core.windows import Window, zone
 from models.ledger_repo import line_columns, line_filters
 
@@ -74,6 +74,6 @@ def correction_sums(
     found: dict[date, list[LineSum]] = defaultdict(list)
     for row in connection.execute(query, bound).mappings():
         if row["cost"] or row["allocated"]:
-            told = {name: str(row[name]) for name in keys}
+            told = {name: key_text(row[name]) for name in keys}
             found[row["period"]].append(LineSum(told, row["kind"], row["currency"], row["cost"], row["allocated"], row["why"]))
     return dict(found)
