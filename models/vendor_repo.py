@@ -41,16 +41,18 @@ class SheetChanges:
 
 
 def add_sheets(
-    connection: Connection, source: str, sheets: Sequence[ModelSheet], list_from: datetime, label: str, imported_at: datetime
-) -> SheetChanges:
-    """Take a whole list in. A model whose prices did not change keeps its sheet; one with other prices gets a new sheet from
-    ``list_from``; one the list no longer names ends there. Models never seen hold from their own ``valid_from``. Closed bought
-    quarter hours they touch become dirty. Raises Conflict for a list older than the one in force: the past is not overwritten."""
+    connection: Connection, source: str, sheets: Sequence[ModelSheet], list_from: datetime, label: str, imported_at: datetime,
+    *, whole: bool = True,
+) -> SheetChanges:  # fmt: skip
+    """Take a list in. A model whose prices did not change keeps its sheet; one with other prices gets a new sheet from
+    ``list_from``; one a ``whole`` list no longer names ends there (a card of single models ends nothing, and its sheets have dates
+    of their own). Models never seen hold from their own ``valid_from``. Closed bought quarter hours they touch become dirty.
+    Raises Conflict for a list older than the one in force: the past is not overwritten."""
     lock_prices(connection, shared=False)
     former = {sheet.key: sheet for sheet in read_sheets(connection, source=source)}
     new = [sheet for sheet in sheets if sheet.key not in former]
     changed = [
-        replace(sheet, valid_from=list_from)
+        replace(sheet, valid_from=list_from) if whole else sheet
         for sheet in sheets
         if sheet.key in former and not sheet.same_prices(former[sheet.key])
     ]
@@ -58,11 +60,11 @@ def add_sheets(
     ended = [
         replace(sheet, entries=(), valid_from=list_from, label=label)
         for key, sheet in former.items()
-        if key not in named and sheet.entries
+        if whole and key not in named and sheet.entries
     ]
     for sheet in (*changed, *ended):
         newest = former[sheet.key].valid_from
-        if newest > list_from:
+        if newest > sheet.valid_from:
             name = f"{sheet.vendor}/{sheet.model}"
             raise Conflict(
                 f"this list is of {list_from:%Y-%m-%d}, and of {name} there are prices since {newest:%Y-%m-%d}",

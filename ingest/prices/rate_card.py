@@ -56,15 +56,15 @@ def parse_rate_card(body: bytes, name: str = "rate card") -> RateCard:
     ``core.rates.BOUNDS_USD`` needs ``confirmed: true``. The label is put before each source. ``band``: of a kwh, see
     ``core.tariff``. The price of a pue is the factor; it has no currency.
     """
-    card = _fields(_compose(body, name), name, "rate card", CARD_FIELDS)
+    card = fields_of(compose(body, name), name, "rate card", CARD_FIELDS)
     version = card.get("version")
-    if version is None or _text(version, name, "version") != "1":
-        raise BadInput("must be 1", where=name if version is None else _at(version, name), field="version")
-    label = _text(card["label"], name, "label") if "label" in card else ""
+    if version is None or text_of(version, name, "version") != "1":
+        raise BadInput("must be 1", where=name if version is None else place_of(version, name), field="version")
+    label = text_of(card["label"], name, "label") if "label" in card else ""
     listed = card.get("rates")
     if not isinstance(listed, SequenceNode) or not listed.value:
         raise BadInput(
-            "must be a list with at least one rate", where=name if listed is None else _at(listed, name), field="rates"
+            "must be a list with at least one rate", where=name if listed is None else place_of(listed, name), field="rates"
         )
     rates: list[Rate] = []
     for node in listed.value:
@@ -72,7 +72,8 @@ def parse_rate_card(body: bytes, name: str = "rate card") -> RateCard:
     return RateCard(label, tuple(rates))
 
 
-def _compose(body: bytes, name: str) -> Node:
+def compose(body: bytes, name: str) -> Node:
+    """YAML bytes of any card as nodes, which know their lines. Raises BadInput "FILE:LINE: …"."""
     try:
         node = yaml.compose(body.decode("utf-8-sig"), Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
@@ -87,45 +88,46 @@ def _compose(body: bytes, name: str) -> Node:
     return node
 
 
-def _fields(node: Node, name: str, what: str, allowed: frozenset[str]) -> dict[str, Node]:
+def fields_of(node: Node, name: str, what: str, allowed: frozenset[str]) -> dict[str, Node]:
+    """A mapping's values by name, each known and given once."""
     if not isinstance(node, MappingNode):
-        raise BadInput(f"{what} must be a mapping of names to values", where=_at(node, name))
+        raise BadInput(f"{what} must be a mapping of names to values", where=place_of(node, name))
     found: dict[str, Node] = {}
     for key, value in node.value:
-        field = _text(key, name, what)
+        field = text_of(key, name, what)
         if field not in allowed:
-            raise BadInput("unknown field", where=_at(key, name), field=field, hint=f"use {', '.join(sorted(allowed))}")
+            raise BadInput("unknown field", where=place_of(key, name), field=field, hint=f"use {', '.join(sorted(allowed))}")
         if field in found:
-            raise BadInput("is given twice", where=_at(key, name), field=field)
+            raise BadInput("is given twice", where=place_of(key, name), field=field)
         found[field] = value
     return found
 
 
 def _rates(node: Node, card: Mapping[str, Node], label: str, name: str) -> list[Rate]:
-    fields = _fields(node, name, "rate", RATE_FIELDS)
+    fields = fields_of(node, name, "rate", RATE_FIELDS)
     given = {**{k: v for k, v in card.items() if k in RATE_FIELDS}, **fields}
     needed = ("kind", "sku", "price", "valid_from", "charge_basis", "source")
     no_currency = "kind" in given and given["kind"].value == "pue"
     for field in needed if no_currency else (*needed, "currency"):
         if field not in given:
-            raise BadInput("is missing", where=_at(node, name), field=field)
-    confirmed = _confirmed(fields.get("confirmed"), name)
-    source = _text(given["source"], name, "source")
-    kind = _text(given["kind"], name, "kind")
-    currency = NO_CURRENCY if kind == "pue" else _text(given["currency"], name, "currency")
+            raise BadInput("is missing", where=place_of(node, name), field=field)
+    confirmed = confirmed_of(fields.get("confirmed"), name)
+    source = text_of(given["source"], name, "source")
+    kind = text_of(given["kind"], name, "kind")
+    currency = NO_CURRENCY if kind == "pue" else text_of(given["currency"], name, "currency")
     sku = fields["sku"] if "sku" in fields else given["sku"]
     names = sku.value if isinstance(sku, SequenceNode) else [sku]
     try:
         rates = [
             Rate(
                 cast(RateKind, kind),
-                _text(each, name, "sku"),
-                Money(_decimal(given["price"], name), currency),
-                cast(ChargeBasis, _text(given["charge_basis"], name, "charge_basis")),
+                text_of(each, name, "sku"),
+                Money(decimal_of(given["price"], name), currency),
+                cast(ChargeBasis, text_of(given["charge_basis"], name, "charge_basis")),
                 f"{label}: {source}" if label else source,
-                _time(given["valid_from"], name, "valid_from"),
-                _time(given["valid_to"], name, "valid_to") if "valid_to" in given else None,
-                parse_band(_text(given["band"], name, "band")) if "band" in given else None,
+                time_of(given["valid_from"], name, "valid_from"),
+                time_of(given["valid_to"], name, "valid_to") if "valid_to" in given else None,
+                parse_band(text_of(given["band"], name, "band")) if "band" in given else None,
             )
             for each in names
         ]
@@ -135,40 +137,48 @@ def _rates(node: Node, card: Mapping[str, Node], label: str, name: str) -> list[
         if error.where:
             raise
         place = given.get(error.field, node)
-        raise BadInput(error.message, where=_at(place, name), field=error.field, value=error.value, hint=error.hint) from error
+        raise BadInput(
+            error.message, where=place_of(place, name), field=error.field, value=error.value, hint=error.hint
+        ) from error
     return rates
 
 
-def _confirmed(node: Node | None, name: str) -> bool:
+def confirmed_of(node: Node | None, name: str) -> bool:
+    """true or false; absent is false."""
     if node is None:
         return False
-    text = _text(node, name, "confirmed")
+    text = text_of(node, name, "confirmed")
     if text not in ("true", "false"):
-        raise BadInput("must be true or false", where=_at(node, name), field="confirmed", value=text)
+        raise BadInput("must be true or false", where=place_of(node, name), field="confirmed", value=text)
     return text == "true"
 
 
-def _text(node: Node, name: str, field: str) -> str:
+def text_of(node: Node, name: str, field: str) -> str:
+    """One value as it is written."""
     if not isinstance(node, ScalarNode) or node.tag == "tag:yaml.org,2002:null":
-        raise BadInput("must be one value", where=_at(node, name), field=field)
+        raise BadInput("must be one value", where=place_of(node, name), field=field)
     return str(node.value).strip()
 
 
-def _decimal(node: Node, name: str) -> Decimal:
-    text = _text(node, name, "price")
+def decimal_of(node: Node, name: str) -> Decimal:
+    """An exact number of at most 12 decimals."""
+    text = text_of(node, name, "price")
     try:
         value = Decimal(text)
     except DecimalException as error:
-        raise BadInput("not a decimal number", where=_at(node, name), field="price", value=text, hint="write 1.006") from error
+        raise BadInput(
+            "not a decimal number", where=place_of(node, name), field="price", value=text, hint="write 1.006"
+        ) from error
     if not value.is_finite():
-        raise BadInput("must be finite", where=_at(node, name), field="price", value=text)
+        raise BadInput("must be finite", where=place_of(node, name), field="price", value=text)
     if -cast(int, value.as_tuple().exponent) > 12:
-        raise BadInput("has more than 12 decimals", where=_at(node, name), field="price", value=text)
+        raise BadInput("has more than 12 decimals", where=place_of(node, name), field="price", value=text)
     return value
 
 
-def _time(node: Node, name: str, field: str) -> datetime:
-    text = _text(node, name, field)
+def time_of(node: Node, name: str, field: str) -> datetime:
+    """An aware instant in UTC; a date alone is its midnight UTC."""
+    text = text_of(node, name, field)
     try:
         if len(text) == 10:
             day = date.fromisoformat(text)
@@ -176,11 +186,12 @@ def _time(node: Node, name: str, field: str) -> datetime:
         at = datetime.fromisoformat(text)
     except ValueError as error:
         hint = "write 2026-11-30 or 2026-11-30T12:00:00Z"
-        raise BadInput("not a time", where=_at(node, name), field=field, value=text, hint=hint) from error
+        raise BadInput("not a time", where=place_of(node, name), field=field, value=text, hint=hint) from error
     if at.tzinfo is None:
-        raise BadInput("time has no zone", where=_at(node, name), field=field, value=text, hint="add Z or an offset")
+        raise BadInput("time has no zone", where=place_of(node, name), field=field, value=text, hint="add Z or an offset")
     return at.astimezone(UTC)
 
 
-def _at(node: Node, name: str) -> str:
+def place_of(node: Node, name: str) -> str:
+    """FILE:LINE of a node."""
     return f"{name}:{node.start_mark.line + 1}"

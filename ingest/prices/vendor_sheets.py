@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -75,3 +78,17 @@ def list_date(name: str) -> date | None:
         return date.fromisoformat(found[1]) if found else None
     except ValueError:
         return None
+
+
+def unpacked(body: bytes, name: str) -> bytes:
+    """The bytes themselves, or those of a gzip file. Raises BadInput for one that is cut short or too large."""
+    if not body.startswith(b"\x1f\x8b"):
+        return body
+    try:
+        with gzip.open(io.BytesIO(body)) as packed:
+            found = packed.read(MAX_BYTES + 1)
+    except (EOFError, OSError, zlib.error) as error:
+        raise BadInput(f"is not a whole gzip file: {error}", where=name) from error
+    if len(found) > MAX_BYTES:
+        raise BadInput(f"unpacks to more than {MAX_BYTES} bytes", where=name)
+    return found
