@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,16 +11,24 @@ from pathlib import Path
 import click
 from sqlalchemy import Connection
 
+from cli.commands.rates_vendor import READERS, import_vendor_list
 from cli.options import Run, common
 from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database, utc_now
 from control.ledger_close import import_rates
 from core.errors import BadInput
+from core.price_list import chain, compare, sheet_rates
+from core.rates import Rate
+from ingest.prices.aws_price_list import machines, read_price_list
 from ingest.prices.fx_files import read_fx_file
 from ingest.prices.rate_card import read_rate_card
 from models.audit_repo import append_audit
 from models.database import transaction
 from models.fx_repo import add_fx
+from models.rates_repo import read_rates
+
+SHOWN = 20
+"""Rows printed for people; ``--json`` has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,10 @@ class ImportOptions:
 
     region: str = ""
     dry_run: bool = False
+    list_date: str = ""
+    """Of a list of model vendors: the day it is of, where its file name does not say."""
+    since: str = ""
+    """Of a list of model vendors: from when prices of models never seen before hold (default: the list's date)."""
 
 
 Importer = Callable[[Run, tuple[Path, ...], ImportOptions], None]
@@ -85,17 +97,60 @@ def import_fx(run: Run, files: tuple[Path, ...], options: ImportOptions, form: s
     if run.as_json:
         print_json({**counts, "changes": changes, "reasons": refused, "dry_run": options.dry_run})
         return
-    print_rows(changes[:20], as_json=False, title="Changed", empty="")
+    print_rows(changes[:SHOWN], as_json=False, title="Changed", empty="")
     if refused:
-        say("Refused:\n" + bullet_list(refused[:20]))
+        say("Refused:\n" + bullet_list(refused[:SHOWN]))
     kept = " Nothing was kept (dry run)." if options.dry_run else ""
     say(f"{added.new} new, {len(changes)} changed, {added.unchanged} known already, {len(refused)} refused.{kept}")
 
 
+def import_aws_price_list(run: Run, files: tuple[Path, ...], options: ImportOptions) -> None:
+    """Versions of the AWS Price List, see ``ingest.prices.aws_price_list``; several files are put in order of their dates."""
+    sheets = chain(sheet for file in files for sheet in read_price_list(file, options.region))
+    found = [sheet_rates(sheet, machines(sheet.prices)) for sheet in sheets]
+    refused = [reason for one in found for reason in one.refused]
+    now = utc_now()
+    with import_transaction(run, options) as connection:
+        changes = compare([rate for one in found for rate in one.rates], read_rates(connection))
+        import_rates(connection, changes.to_add, now)
+        counts = {"new": len(changes.new), "changed": len(changes.changed), "unchanged": len(changes.unchanged)}
+        counts |= {"refused": len(refused)}
+        versions = [sheet.version for sheet in sheets]
+        append_audit(connection, now, "command line", "rates.import", "aws-price-list", {**counts, "versions": versions})
+    new = [_price_row(rate) for rate in changes.new]
+    changed = [{**_price_row(rate), "was": former.price.amount} for former, rate in changes.changed]
+    if run.as_json:
+        rows = {"new_rates": new, "changes": changed, "reasons": refused}
+        print_json({**counts, **rows, "versions": versions, "dry_run": options.dry_run})
+        return
+    print_rows(new[:SHOWN], as_json=False, title=f"New prices of a GPU-hour{_of(new)}", empty="No new price.")
+    print_rows(changed[:SHOWN], as_json=False, title=f"Changed{_of(changed)}", empty="No price changed.")
+    if refused:
+        say(f"Refused{_of(refused)}:\n" + bullet_list(refused[:SHOWN]))
+    kept = " Nothing was kept (dry run)." if options.dry_run else ""
+    say(", ".join(f"{count} {word}" for word, count in counts.items()) + f" of version {', '.join(versions)}.{kept}")
+
+
+def _price_row(rate: Rate) -> dict[str, object]:
+    return {
+        "sku": rate.sku,
+        "price": rate.price.amount,
+        "currency": rate.price.currency,
+        "valid_from": rate.valid_from,
+        "valid_to": rate.valid_to,
+    }
+
+
+def _of(rows: Sequence[object]) -> str:
+    return f" (the first {SHOWN} of {len(rows)}, all with --json)" if len(rows) > SHOWN else ""
+
+
 FORMATS: Mapping[str, Importer] = {
     "card": import_card,
+    "aws-price-list": import_aws_price_list,
     "fx": partial(import_fx, form="fx"),
     "ecb": partial(import_fx, form="ecb"),
+    **{name: partial(import_vendor_list, format_=name, begin=import_transaction) for name in READERS},
 }
 
 
@@ -103,12 +158,27 @@ FORMATS: Mapping[str, Importer] = {
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
 @click.option("--format", "format_", default="card", show_default=True, type=click.Choice(sorted(FORMATS)))
 @click.option("--region", default="", metavar="CODE", help="region of a price list that holds several, for example us-east-1")
+@click.option("--list-date", default="", metavar="DATE", help="day a vendors' list is of, where its file name does not say")
+@click.option(
+    "--since", default="", metavar="DATE", help="from when prices of vendors' models new to us hold (default: list date)"
+)
 @click.option("--dry-run", is_flag=True, help="read everything and show what would change; nothing is kept")
 @common
-def import_command(run: Run, files: tuple[Path, ...], format_: str, region: str, dry_run: bool) -> None:
+def import_command(
+    run: Run, files: tuple[Path, ...], format_: str, region: str, list_date: str, since: str, dry_run: bool
+) -> None:
     """Take prices in. A price change is a new dated entry; the same file twice changes nothing.
 
-    card: a YAML rate card of your own. fx: exchange rates as CSV (day,base,quote,rate,source). ecb: the European Central Bank's
-    eurofxref-hist.csv or .zip.
+    card: a YAML rate card of your own.
+
+    aws-price-list: index.csv or index.json of EC2's price list (also gzip), one region; give several versions at once, or the
+    oldest first.
+
+    fx: exchange rates as CSV (day,base,quote,rate,source).
+
+    ecb: the European Central Bank's eurofxref-hist.csv or .zip.
+
+    genai-prices, litellm-prices: price lists of model vendors (data.json, model_prices_and_context_window.json; also gzip).
+    vendor-card: your own prices of vendors' models, in YAML.
     """
-    FORMATS[format_](run, files, ImportOptions(region, dry_run))
+    FORMATS[format_](run, files, ImportOptions(region, dry_run, list_date, since))

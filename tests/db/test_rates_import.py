@@ -1,0 +1,80 @@
+"""``tokenfuse rates import --format aws-price-list``: what is new, what changed, what is refused, and nothing under --dry-run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from price_list_files import july_2025, price, write_csv
+
+from cli.main import main
+
+pytestmark = pytest.mark.db
+Command = Callable[..., tuple[int, Any, str]]
+
+
+@pytest.fixture
+def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """``command("rates", "list")`` -> exit code, parsed JSON, standard error; without the prices that ship."""
+    settings = tmp_path / "tokenfuse.toml"
+    settings.write_text("default_rates = false\n")
+    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(settings))
+
+    def run(*words: str, as_json: bool = True) -> tuple[int, Any, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
+        out, error = capsys.readouterr()
+        return int(ended.value.code or 0), json.loads(out) if out and as_json else out, error
+
+    return run
+
+
+def take(command: Command, path: Path, *more: str) -> Any:
+    code, said, error = command("rates", "import", str(path), "--format", "aws-price-list", *more)
+    assert code == 0, error
+    return said
+
+
+def test_a_version_its_repetition_and_the_next(command: Command, tmp_path: Path) -> None:
+    july = write_csv(tmp_path / "july.csv.gz", july_2025())
+    dry = take(command, july, "--dry-run")
+    assert (dry["new"], dry["dry_run"], command("rates", "list")[1]) == (12, True, [])
+    first = take(command, july)
+    assert (first["new"], first["changed"], first["versions"]) == (12, 0, ["20250703204906"])
+    again = take(command, july)
+    assert (again["new"], again["changed"], again["unchanged"]) == (0, 0, 12)
+    rows = [row for row in july_2025() if row["Instance Type"] != "g5.xlarge"]
+    later = [*rows, price("g5.xlarge", "1.1060000000", "AAAA000000000008"), price("g6.xlarge", "0", "AAAA000000000099")]
+    next_one = take(command, write_csv(tmp_path / "august.csv", later, "20250801000000"))
+    assert {(row["sku"], row["was"], row["price"]) for row in next_one["changes"]} == {
+        (sku, "1.006", "1.106") for sku in ("A10G", "A10G-24GB", "A10G@g5.xlarge", "A10G-24GB@g5.xlarge")
+    }
+    assert (next_one["unchanged"], next_one["refused"]) == (8, 1)
+    assert "g6.xlarge: a price of 0 is no price" in next_one["reasons"][0]
+    _, listed, _ = command("rates", "list")
+    assert len(listed) == 16
+
+
+def test_people_read_it(command: Command, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "july.csv", july_2025())
+    code, out, error = command("rates", "import", str(path), "--format", "aws-price-list", "--dry-run", as_json=False)
+    assert code == 0
+    assert "New prices of a GPU-hour" in out
+    assert "2.74470525" in out
+    assert "12 new, 0 changed, 0 unchanged, 0 refused of version 20250703204906. Nothing was kept (dry run)." in error
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [("aws-price-list", "is no AWS price list"), ("card", "rate card must be a mapping"), ("fx", "is missing")],
+)
+def test_a_file_of_another_form(command: Command, tmp_path: Path, form: str, said: str) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("dear all\n")
+    code, _, error = command("rates", "import", str(path), "--format", form)
+    assert code == 2
+    assert said in error
+    assert "letter.txt" in error
