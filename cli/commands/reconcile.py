@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import click
 
 from cli.commands.bills import parse_month
 from cli.options import Run, common
-from cli.output import print_json, print_rows, say
+from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database
 from control.bill_reconcile import reconcile as compare
-from core.money import plain
+from core.money import plain, total
 from models.database import transaction
 
 TITLES: Mapping[str, str] = {
-    "invoice": "what was billed, by bucket",
-    "months": "when it was used, or which invoice bills it",
-    "basis": "from billed to effective cost",
-    "machines": "machines' money, and what is no machine's",
-    "holders": "who held the machines' GPUs",
-    "ledger": "what the ledger closed of it",
-    "lines": "closed quarter hours by what the time was",
-    "tenants": "closed quarter hours by tenant, idle time borne by the work",
-    "shared": "money of no machine: shared by rules, apart, or not shared",
+    "invoice": "by bucket",
+    "months": "by month",
+    "basis": "billed to effective",
+    "machines": "machines or not",
+    "holders": "who held the GPUs",
+    "ledger": "what is closed of it",
+    "lines": "what the time was",
+    "tenants": "by tenant, idle borne by work",
+    "shared": "no machine's: shared or apart",
 }
 """What each step tells, in the order of the waterfall."""
 
@@ -65,39 +66,35 @@ def _row(one: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _print(one: Mapping[str, Any]) -> None:
-    """A step a table: its whole first, then the parts that add up to it."""
+    """One table: each step's whole, then the parts that add up to it."""
     what = f"{'Used in' if one['view'] == 'usage' else 'Invoiced for'} {one['billing_period']:%Y-%m}, {one['currency']}"
     say(f"{what}, {one['state']}: {_deliveries(one['deliveries'])}")
+    lines: list[dict[str, Any]] = []
     for step, title in TITLES.items():
         parts = [row for row in one["rows"] if row["step"] == step and row["parent"]]
         if parts:
-            print_rows([_whole(parts), *map(_shown, parts)], as_json=False, title=f"{what}: {title}")
+            lines += [_line(title, parts[0]["parent"], *_sums(parts)), *(_part(row) for row in parts)]
+    print_rows(lines, as_json=False, title=f"{what}: every step adds up to the line it begins with")
     states = ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in one["ledger_states"].items())
     say(f"Closed quarter hours: {states or 'none'}.")
     open_parts = [row for row in one["rows"] if row["is_open"]]
     if open_parts:
-        say("Open:")
-        for row in open_parts:
-            say(f"  {row['bucket']} {plain(row['effective_cost'])} {one['currency']}: {row['hint']}")
+        say("Open, and what to do:")
+        say(bullet_list(f"{r['bucket']} {plain(r['effective_cost'])} {one['currency']}: {r['hint']}" for r in open_parts))
 
 
-def _whole(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The parts' sum, under the name of what they take apart."""
+def _sums(parts: Sequence[Mapping[str, Any]]) -> tuple[Decimal | str, Decimal]:
     billed = [part["billed_cost"] for part in parts]
-    return {
-        "": parts[0]["parent"],
-        "billed": "" if None in billed else sum(billed),
-        "effective": sum(part["effective_cost"] for part in parts),
-        "what to do": "",
-    }
+    return "" if None in billed else total(billed), total(part["effective_cost"] for part in parts)
 
 
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    billed = row["billed_cost"]
-    return {
-        "": f"  {row['bucket']}", "billed": "" if billed is None else billed, "effective": row["effective_cost"],
-        "what to do": row["hint"],
-    }  # fmt: skip
+def _line(step: str, part: str, billed: Decimal | str, effective: Decimal | str, hint: str = "") -> dict[str, Any]:
+    return {"step": step, "part": part, "billed": billed, "effective": effective, "note": hint}
+
+
+def _part(row: Mapping[str, Any]) -> dict[str, Any]:
+    billed = "" if row["billed_cost"] is None else row["billed_cost"]
+    return _line("", f"  {row['bucket']}", billed, row["effective_cost"], row["hint"])
 
 
 def _deliveries(found: Sequence[Mapping[str, Any]]) -> str:
