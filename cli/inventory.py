@@ -12,6 +12,7 @@ from core.ports import FoundTarget
 from core.usage import Deployment
 from ingest.engine.scraper import Target
 from models.found_repo import in_service, last_end, served_since, serves_other
+from models.join_repo import NodeIdentity, identify_node
 from models.rates_repo import declare_service, end_service
 
 RECENT = timedelta(minutes=30)
@@ -24,17 +25,28 @@ class FoundInventory:
         self.source = source
         self._first: dict[str, datetime] = {}
         self._declared: dict[str, tuple[FoundTarget, Deployment]] = {}
+        self._identified: dict[tuple[str, str], tuple[str, str]] = {}
 
     def keep(self, connection: Connection, targets: Sequence[FoundTarget], at: datetime) -> int:
         """Declare the GPUs of every target whose GPUs, node and one deployment are known; returns how many were new.
 
         The deployment is the target's own where it names a model, else what its samples of the last half hour say.
         """
+        self._identify(connection, targets, at)
         known = {Target(t.url).name: t for t in targets if t.gpu and t.count and t.node and not t.unknown}
         for name in known:
             self._first.setdefault(name, at)
         served = served_since(connection, list(known), at - RECENT) if known else {}
         return sum(self._declare(connection, name, target, served.get(name, set()), at) for name, target in known.items())
+
+    def _identify(self, connection: Connection, targets: Sequence[FoundTarget], at: datetime) -> None:
+        """Note by what id each node is billed, when it is first seen or has become another machine."""
+        for target in targets:
+            key, told = (target.cluster, target.node), (target.provider_id, target.instance_type)
+            if target.node and target.provider_id and self._identified.get(key) != told:
+                since = target.since if key not in self._identified and target.since else at
+                identify_node(connection, NodeIdentity(*key, *told, self.source, since))
+                self._identified[key] = told
 
     def drop(self, connection: Connection, names: Collection[str], at: datetime) -> int:
         """Take the GPUs of targets that went out of service."""

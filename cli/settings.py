@@ -61,6 +61,7 @@ class Settings(BaseSettings):
     litellm_db_url: SecretStr | None = None
     default_cluster: str = "default"
     default_namespace: str = "default"
+    node_tags: tuple[str, ...] = ()
 
     segment_age_ms: Annotated[int, Field(ge=10, le=60_000)] = 250
     segment_mb: Annotated[int, Field(ge=1, le=1024)] = 64

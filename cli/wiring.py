@@ -160,6 +160,7 @@ def control_settings(settings: Settings, url: str) -> ControlSettings:
         close=close_settings(settings),
         webhook=webhook,
         data_dir=settings.data_dir.resolve(),
+        node_tags=settings.node_tags,
     )
 
 

@@ -1,10 +1,11 @@
 """The control loop: woken by every loader commit and settings change, and at least once a second.
 
 The deciding lane (this thread) measures budgets, folds breakers and publishes the policy; the ledger lane closes quarter hours,
-the outbox lane delivers effects, the budget lane keeps how every budget stands for pages to read, and the standing lane compares
-finished days with the raw archive, each in a thread of its own: a slow webhook never delays a refusal. Everything is
-level-triggered from the database: the loop may die at any point and start again. One runner at a time holds an advisory lock;
-another waits as a standby. A failing step is logged and does not stop the others.
+the outbox lane delivers effects, the budget lane keeps how every budget stands for pages to read, the join lane gives bills to a
+changed inventory's machines, and the standing lane compares finished days with the raw archive, each in a thread of its own: a
+slow webhook never delays a refusal. Everything is level-triggered from the database: the loop may die at any point and start
+again. One runner at a time holds an advisory lock; another waits as a standby. A failing step is logged and does not stop the
+others.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sqlalchemy import Engine
 
 from control.budget_standing import keep_standings
 from control.budget_watch import WatchReport, watch
+from control.charge_join import JoinPlace, rejoin_due
 from control.ledger_close import CloseSettings, close_due
 from control.notify.webhook import WebhookEffector, WebhookSettings
 from control.outbox import drain
@@ -63,6 +65,8 @@ class ControlSettings:
     budgets_every_s: float = 5.0
     data_dir: Path | None = None
     standing_every_s: float = 300.0
+    join_every_s: float = 60.0
+    node_tags: tuple[str, ...] = ()
     now: Callable[[], datetime] = utc_now
 
 
@@ -178,7 +182,7 @@ class _Lanes:
     def start(self) -> None:
         if self._threads:
             return
-        for target in (self._ledger, self._outbox, self._budgets, self._standing):
+        for target in (self._ledger, self._outbox, self._budgets, self._standing, self._join):
             name = f"control-{target.__name__.removeprefix('_')}"
             thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
@@ -212,6 +216,14 @@ class _Lanes:
             _guarded("measuring budgets", keep_standings, self._engine, self._settings.now(), every_s + took_s)
             took_s = time.monotonic() - began
             self._stop.wait(every_s)
+
+    def _join(self) -> None:
+        """Bills against what the inventory and people's matches have become."""
+        while self._settings.data_dir is not None and not self._stop.wait(self._settings.join_every_s):
+            place = JoinPlace(self._settings.data_dir, self._settings.node_tags)
+            changed = _guarded("joining bills to machines", rejoin_due, self._engine, place, self._settings.now())
+            if changed:
+                log.info("the charges of %d deliveries are joined anew to the machines", changed)
 
     def _standing(self) -> None:
         """One day a turn: each reads some days of the archive."""

@@ -51,6 +51,9 @@ class Node:
     cluster: str
     node: str
 
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.node}"
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:

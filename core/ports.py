@@ -73,7 +73,8 @@ class PageSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class FoundTarget:
     """One engine's metrics address and the capacity behind it. Empty, 0 or None: not known; ``unknown`` says why the GPUs are
-    not. ``since``: when its GPUs were taken, where the source tells. ``kind`` gpu: a GPU exporter, which is not paid for."""
+    not. ``since``: when its GPUs were taken, where the source tells. ``kind`` gpu: a GPU exporter, which is not paid for.
+    ``provider_id``, ``instance_type``: by what id and as what type the cloud bills its node."""
 
     url: str
     gpu: str = ""
@@ -85,6 +86,8 @@ class FoundTarget:
     since: datetime | None = None
     unknown: str = ""
     kind: Literal["engine", "gpu"] = "engine"
+    provider_id: str = ""
+    instance_type: str = ""
 
 
 class TargetSource(Protocol):

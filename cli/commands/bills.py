@@ -28,6 +28,7 @@ from ingest.billing.stores import LocalFiles
 from ingest.billing.switch import ImportedBill, ImportSettings
 from models.billing_repo import Restated, charges_by, deliveries
 from models.database import transaction
+from models.join_repo import NodeMoney
 
 ACCEPTABLE = ("shorter", "older", "overlap")
 
@@ -87,6 +88,7 @@ def bill(
             now=utc_now(),
             dry_run=dry_run,
             memory_mb=memory_mb,
+            node_tags=run.settings.node_tags,
         )
         done, refused = _import_all(
             BillImport(settings), store, [one for one in found if wanted in (None, one.period)], quiet=run.as_json
@@ -128,10 +130,25 @@ def _report(done: list[ImportedBill], refused: list[dict[str, Any]]) -> None:
         say(f"  {totals}")
         for change in one.restated:
             say(f"  against version {one.replaces}: {_change_words(change)}")
+        if one.nodes:
+            say(f"  {_joined_words(one.nodes)}")
         if one.notes:
             say(bullet_list(one.notes))
     if refused:
         say("Refused:\n" + bullet_list(str(one["reason"]) for one in refused))
+
+
+def _joined_words(nodes: list[NodeMoney]) -> str:
+    own = {(row.cluster, row.node) for row in nodes if row.node}
+    sums: dict[tuple[bool, str], Decimal] = {}
+    for row in nodes:
+        sums[bool(row.node), row.currency] = sums.get((bool(row.node), row.currency), Decimal(0)) + row.effective
+    held, left = (
+        ", ".join(f"{currency} {plain(amount)}" for (joined, currency), amount in sorted(sums.items()) if joined is wanted)
+        for wanted in (True, False)
+    )
+    told = f"{len(own)} machines of the inventory cost {held} effective" if own else "no charge is of a machine of the inventory"
+    return f"{told}; of no machine: {left} (`tokenfuse show unmatched`)" if left else told
 
 
 def _change_words(change: Restated) -> str:

@@ -1,20 +1,24 @@
-"""``tokenfuse node``: which GPUs serve what, and since when. Targets of the settings are declared by themselves."""
+"""``tokenfuse node``: which GPUs serve what, since when, and by what id a cloud bills them.
+
+Targets of the settings are declared by themselves.
+"""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import click
 
 from cli.commands.ingest import parse_deployment
 from cli.options import Run, common, parse_time, window_options
-from cli.output import print_rows
+from cli.output import print_rows, say
 from cli.wiring import database, utc_now
 from core.capacity import NodeService
 from core.errors import NotFound
 from core.windows import Window
 from models.audit_repo import append_audit
 from models.database import transaction
+from models.join_repo import NodeIdentity, identify_node
 from models.rates_repo import declare_service, end_service, read_services
 
 
@@ -66,6 +70,28 @@ def end(run: Run, target: str, at: str | None) -> None:
             raise NotFound(f"no GPUs of {target} are in service", hint="see `tokenfuse node list`")
         append_audit(connection, now, "command line", "node.end", f"target:{target}", {})
     print_rows([{"target": target, "until": when}], as_json=run.as_json)
+
+
+@node.command()
+@click.argument("node_name", metavar="NODE")
+@click.argument("provider_id")
+@click.option("--cluster", default="default", show_default=True)
+@click.option("--type", "instance_type", default="", help="the cloud's instance type, for example p4d.24xlarge")
+@click.option("--from", "from_", metavar="TIME", help="since (default: always)")
+@common
+def identify(run: Run, node_name: str, provider_id: str, cluster: str, instance_type: str, from_: str | None) -> None:
+    """Say by what id the cloud bills NODE: an instance id, ARN, Azure resource id or a Kubernetes node's providerID."""
+    now = utc_now()
+    since = parse_time(from_, "--from") if from_ else datetime(2000, 1, 1, tzinfo=UTC)
+    identity = NodeIdentity(cluster, node_name, provider_id, instance_type, "command line", since)
+    with database(run.settings) as engine, transaction(engine) as connection:
+        changed = identify_node(connection, identity)
+        if changed:
+            append_audit(connection, now, "command line", "node.identify", f"node:{node_name}", {"provider_id": provider_id})
+    row = {"cluster": cluster, "node": node_name, "provider_id": provider_id, "type": instance_type, "changed": changed}
+    print_rows([row], as_json=run.as_json)
+    if changed:
+        say("The control loop joins the bills with it; `tokenfuse match run` does so now.")
 
 
 @node.command("list")

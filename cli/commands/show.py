@@ -12,6 +12,7 @@ import click
 from cli.commands.bills import bills, charges
 from cli.commands.budget import budget_rows
 from cli.commands.gpus import gpus
+from cli.commands.match import nodes, unmatched_command
 from cli.commands.metrics import metrics
 from cli.options import Run, common, parse_time, window_options
 from cli.output import Progress, print_json, print_rows
@@ -49,6 +50,8 @@ show.add_command(bills)
 show.add_command(charges)
 show.add_command(gpus)
 show.add_command(metrics)
+show.add_command(nodes)
+show.add_command(unmatched_command)
 
 
 def _by(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

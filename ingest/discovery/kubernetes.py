@@ -19,6 +19,7 @@ PAGE = 500
 SCRAPE, PORT, PATH, SCHEME = (f"prometheus.io/{name}" for name in ("scrape", "port", "path", "scheme"))
 PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
 RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+INSTANCE_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 REPLICAS = "nvidia.com/gpu.replicas"
 SHARED = "-SHARED"
 
@@ -54,7 +55,7 @@ class KubernetesTargets:
             transport=transport,
         )
         self._seen: dict[str, str] = {}
-        self._nodes: dict[str, Mapping[str, str]] = {}
+        self._nodes: dict[str, _Node] = {}
 
     def pods(self) -> list[Mapping[str, Any]]:
         """The pods of the selector as the API server tells them, running or not."""
@@ -63,7 +64,8 @@ class KubernetesTargets:
     def targets(self) -> Sequence[FoundTarget]:
         pods = self.pods()
         names = {name for pod in pods if (name := pod.get("spec", {}).get("nodeName"))}
-        self._nodes = {name: self._nodes.get(name) or self._node_labels(name) for name in sorted(names)}
+        known = {name: self._nodes.get(name) or self._node(name) for name in sorted(names)}
+        self._nodes = {name: node for name, node in known.items() if node is not None}
         return [target for pod in pods if (target := self._target(pod)) is not None]
 
     def _paths(self) -> list[str]:
@@ -92,13 +94,13 @@ class KubernetesTargets:
                 return found
             asked = {**params, "continue": str(about["continue"])}
 
-    def _node_labels(self, name: str) -> Mapping[str, str]:
-        """Empty where we may not read nodes: then the GPU type is unknown, and doctor says so."""
+    def _node(self, name: str) -> _Node | None:
+        """None where we may not read nodes: then the GPU type is unknown, and doctor says so."""
         try:
-            labels: Mapping[str, str] = self._get(f"/api/v1/nodes/{name}", {}).get("metadata", {}).get("labels") or {}
+            node = self._get(f"/api/v1/nodes/{name}", {})
         except (Refused, BadInput):
-            return {}
-        return labels
+            return None
+        return _Node(node.get("metadata", {}).get("labels") or {}, node.get("spec", {}).get("providerID") or "")
 
     def _get(self, path: str, params: Mapping[str, str]) -> Mapping[str, Any]:
         where = f"{self._settings.access.server}{path}"
@@ -125,7 +127,8 @@ class KubernetesTargets:
         host = f"[{address}]" if ":" in address else address
         path = notes.get(PATH, self._settings.path)
         node, defaults = spec.get("nodeName", ""), self._settings.defaults
-        gpu, count, unknown = _gpus(spec, self._nodes.get(node, {}), defaults)
+        about_node = self._nodes.get(node) or _Node({}, "")
+        gpu, count, unknown = _gpus(spec, about_node.labels, defaults)
         return FoundTarget(
             url=f"{'https' if notes.get(SCHEME) == 'https' else 'http'}://{host}:{port}/{path.lstrip('/')}",
             gpu=gpu,
@@ -136,7 +139,15 @@ class KubernetesTargets:
             model_id=labels.get(self._settings.model_label, defaults.model_id),
             since=_time(status.get("startTime")),
             unknown=unknown,
+            provider_id=about_node.provider_id,
+            instance_type=next((about_node.labels[name] for name in INSTANCE_TYPES if about_node.labels.get(name)), ""),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    labels: Mapping[str, str]
+    provider_id: str
 
 
 class _Gone(Unavailable):
