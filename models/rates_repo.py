@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, or_, select, text, update
 
 from core.capacity import NodeService
-from core.errors import BadInput
+from core.discount import Discount, discounted
+from core.errors import BadInput, Conflict, NotFound
 from core.money import Money, quantize
 from core.rates import Rate
 from core.tariff import parse_band
 from core.usage import Deployment
 from core.windows import Window, require_utc
 from models.tables_money import NodeServiceRow, RateRow
+from models.tables_prices import RateDiscountRow
 
 # Whole hours: a machine's billed hour is shared over all who held it in any part of the hour.
 _MARK_DIRTY = text("""
@@ -42,7 +45,7 @@ def lock_prices(connection: Connection, *, shared: bool) -> None:
 def add_rates(connection: Connection, rates: Iterable[Rate], imported_at: datetime) -> int:
     """Append those rates that are not there word for word; returns how many. Closed windows they touch become dirty."""
     lock_prices(connection, shared=False)
-    have = set(read_rates(connection))
+    have = set(_stored(connection))
     fresh: list[Rate] = []
     for rate in rates:
         if quantize(rate.price.amount) != rate.price.amount:
@@ -60,11 +63,62 @@ def add_rates(connection: Connection, rates: Iterable[Rate], imported_at: dateti
 
 
 def read_rates(connection: Connection, window: Window | None = None) -> tuple[Rate, ...]:
-    """Rates valid at any time of ``window`` (all without one), in the order they were imported."""
+    """Rates valid at any time of ``window`` (all without one), in the order they were imported; behind them the contracted rates
+    that typed discounts make of list prices."""
+    stored = _stored(connection, window)
+    made = discounted(stored, [one.discount for one in read_discounts(connection)])
+    if window is not None:
+        made = tuple(r for r in made if r.valid_from < window.end and (r.valid_to is None or r.valid_to > window.start))
+    return (*stored, *made)
+
+
+def _stored(connection: Connection, window: Window | None = None) -> tuple[Rate, ...]:
     query = select(RateRow.__table__).order_by(RateRow.id)
     if window is not None:
         query = query.where(RateRow.valid_from < window.end, or_(RateRow.valid_to.is_(None), RateRow.valid_to > window.start))
     return tuple(_rate(row) for row in connection.execute(query))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDiscount:
+    id: int
+    typed_at: datetime
+    discount: Discount
+
+
+def read_discounts(connection: Connection) -> list[StoredDiscount]:
+    """Every discount that ever holds, the oldest entry first; one ended before it began is left out."""
+    found = connection.execute(select(RateDiscountRow.__table__).order_by(RateDiscountRow.id))
+    return [
+        StoredDiscount(row.id, row.typed_at, Discount(
+            row.provider, row.kind, row.percent, row.valid_from, row.valid_to, row.reason, row.typed_by,
+        ))
+        for row in found if row.valid_to is None or row.valid_to > row.valid_from
+    ]  # fmt: skip
+
+
+def add_discount(connection: Connection, discount: Discount, now: datetime) -> int:
+    """Put a discount in force; closed windows since its start become dirty. Returns its id."""
+    lock_prices(connection, shared=False)
+    values = {name: getattr(discount, name) for name in Discount.__dataclass_fields__}
+    row = connection.execute(insert(RateDiscountRow).values(**values, typed_at=now).returning(RateDiscountRow.id)).one()
+    connection.execute(_MARK_DIRTY, {"at": now, "since": discount.valid_from, "until": discount.valid_to})
+    return int(row[0])
+
+
+def end_discount(connection: Connection, discount_id: int, at: datetime, now: datetime) -> Discount:
+    """End a discount at ``at``; an end at or before its start means that it never was. Raises NotFound; Conflict when it ends
+    earlier already."""
+    lock_prices(connection, shared=False)
+    stored = next((one.discount for one in read_discounts(connection) if one.id == discount_id), None)
+    if stored is None:
+        raise NotFound(f"there is no discount {discount_id}", hint="`tokenfuse rates discount list` shows their numbers")
+    if stored.valid_to is not None and stored.valid_to <= at:
+        raise Conflict(f"discount {discount_id} ends at {stored.valid_to.isoformat()} already")
+    end = max(at, stored.valid_from)
+    connection.execute(update(RateDiscountRow).where(RateDiscountRow.id == discount_id).values(valid_to=end))
+    connection.execute(_MARK_DIRTY, {"at": now, "since": end, "until": stored.valid_to})
+    return stored
 
 
 def declare_service(connection: Connection, service: NodeService, source: str) -> bool:

@@ -7,7 +7,9 @@ from datetime import date, timedelta
 
 import click
 
+from cli.commands.rates_discount import discount
 from cli.commands.rates_import import import_command
+from cli.commands.rates_vendor import vendor
 from cli.options import Run, common, parse_time
 from cli.output import print_rows
 from cli.wiring import database, utc_now
@@ -22,6 +24,8 @@ def rates() -> None:
 
 
 rates.add_command(import_command)
+rates.add_command(discount)
+rates.add_command(vendor)
 
 
 @rates.command("list")
