@@ -42,6 +42,10 @@ class Client:
         """``GET /v1/explain``."""
         return self._get("/v1/explain", params)
 
+    def reconcile(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/reconcile``."""
+        return self._get("/v1/reconcile", params)
+
     def ledger(self, params: Mapping[str, str]) -> dict[str, Any]:
         """``GET /v1/ledger``."""
         return self._get("/v1/ledger", params)

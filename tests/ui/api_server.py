@@ -16,12 +16,14 @@ from sample_explain import explanations
 from sample_fleet import efficiencies, heat_maps
 from sample_fleet_checks import fleet_checks
 from sample_quality import coverages, qualities
+from sample_reconcile import reconciliations
 
 GOOD_TOKEN = "tf_1_journey-secret"
 ROUTES = {
     "/v1/overview": overview,
     "/v1/unit-cost": unit_costs,
     "/v1/explain": explanations,
+    "/v1/reconcile": reconciliations,
     "/v1/ledger": ledger,
     "/v1/heat-map": heat_maps,
     "/v1/efficiency": efficiencies,

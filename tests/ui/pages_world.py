@@ -18,6 +18,7 @@ from sample_explain import explanations
 from sample_fleet import efficiencies, heat_maps
 from sample_fleet_checks import fleet_checks
 from sample_quality import coverages, qualities
+from sample_reconcile import reconciliations
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 18, 12, 7, 30, tzinfo=UTC)
@@ -58,6 +59,9 @@ class FakeClient:
     def explain(self, params: Mapping[str, str]) -> dict[str, Any]:
         return self._read("explain", params)
 
+    def reconcile(self, params: Mapping[str, str]) -> dict[str, Any]:
+        return self._read("reconcile", params)
+
     def ledger(self, params: Mapping[str, str]) -> dict[str, Any]:
         return self._read("ledger", params)
 
@@ -85,6 +89,7 @@ BY_NAME = {
     "overview": overview,
     "unit_cost": unit_costs,
     "explain": explanations,
+    "reconcile": reconciliations,
     "ledger": ledger,
     "heat_map": heat_maps,
     "efficiency": efficiencies,
