@@ -163,7 +163,7 @@ def priced_capacity(
     The state is provisional while anything is priced by rates, trued up when all is billed, final when all those deliveries are.
     Two currencies are never added: then there is no amount, and the reason names them.
     """
-    own = sorted((s for s in services if s.deployment == deployment and s.within(window)), key=repr)
+    own = sorted({s for s in services if s.deployment == deployment and s.within(window)}, key=repr)
     billed = _billed(own, window, charges, hour_services, bases)
     if billed is None or not billed.costs:
         return capacity_cost(deployment, window, services, rates, bases=bases, currency=currency)

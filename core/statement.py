@@ -21,7 +21,7 @@ IdlePolicy = Literal["apart", "spread"]
 IDLE_POLICIES: tuple[IdlePolicy, ...] = get_args(IdlePolicy)
 IDLE_WORDS: Mapping[IdlePolicy, str] = {
     "apart": "idle and starting GPU time is the platform's own cost, in rows of its own",
-    "spread": "idle and starting GPU time is borne by the work done in the same quarter hour, in proportion",
+    "spread": "idle and starting GPU time is borne by the work of its quarter hour; without any it stays the platform's",
 }
 """Billed GPUs that no deployment held are a row of their own under either."""
 IDLE_KINDS = frozenset({"idle", "starting"})

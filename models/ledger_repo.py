@@ -215,7 +215,8 @@ def _about(
         string_agg(DISTINCT nullif(x.price_source, ''), '; ') AS price_source,
         string_agg(DISTINCT nullif(x.utilisation_source, ''), '; ') AS utilisation_source,
         string_agg(DISTINCT x.weight_source, '; ') AS weight_source,
-        CASE WHEN bool_and(x.state = 'final') THEN 'final' ELSE 'provisional' END AS state,
+        CASE WHEN bool_and(x.state = 'final') THEN 'final' WHEN bool_and(x.state IN ('final', 'trued_up')) THEN 'trued_up'
+             ELSE 'provisional' END AS state,
         max(x.last) + interval '15 minutes' AS freshness, min(x.reason) AS reason, {sums}
     """
     query = _grouped({name: f"x.{name}" for name in own}, "", columns, inner)

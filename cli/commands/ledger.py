@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import click
 
+from cli.commands.period import close_command, periods, statement_command
 from cli.money_in import currency_options, print_in_currency
 from cli.options import Run, common, parse_time, window_options
 from cli.output import Progress, print_json, print_rows, say
@@ -20,7 +21,11 @@ from models.database import transaction
 
 @click.group()
 def ledger() -> None:
-    """The ledger of quarter hours."""
+    """The ledger of quarter hours, and the months it is sent by."""
+
+
+for _command in (close_command, periods, statement_command):
+    ledger.add_command(_command)
 
 
 @ledger.command()

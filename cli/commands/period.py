@@ -39,9 +39,7 @@ def parse_month(text: str) -> date:
 @click.argument("month", metavar="MONTH")
 @click.option("--reason", required=True, help="why now: for example 'invoice issued'")
 @click.option("--by", "actor", metavar="NAME", help="who closes it (default: you)")
-@click.option(
-    "--accept", multiple=True, type=click.Choice(ACCEPTABLE), help="close although quarter hours are so; may be repeated"
-)
+@click.option("--accept", multiple=True, type=click.Choice(ACCEPTABLE), help="close although quarter hours are so; may repeat")
 @click.option("--dry-run", is_flag=True, help="say what stands of the month and what is in the way; change nothing")
 @common
 def close_command(run: Run, month: str, reason: str, actor: str | None, accept: tuple[str, ...], dry_run: bool) -> int:
