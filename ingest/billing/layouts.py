@@ -13,7 +13,7 @@ from ingest.billing.alibaba_layout import alibaba_deliveries
 from ingest.billing.azure_layout import azure_deliveries
 from ingest.billing.delivery import FileStore, FoundDelivery, Stored
 
-DATA_ENDINGS = (".csv", ".csv.gz", ".parquet", ".snappy.parquet", ".jsonl", ".gz")
+DATA_ENDINGS = (".csv", ".csv.gz", ".parquet", ".snappy.parquet", ".jsonl", ".gz", ".zip")
 _AWS_MANIFEST = re.compile(r"-Manifest\.json$")
 _PERIOD_FOLDER = re.compile(r"BILLING_PERIOD=(\d{4})-(\d{2})(?:/|$)")
 Layout = Callable[[FileStore, Sequence[Stored]], Sequence[FoundDelivery]]
@@ -43,7 +43,9 @@ def plain_files(store: FileStore, objects: Sequence[Stored]) -> Sequence[FoundDe
     if not keys:
         return ()
     name = keys[0] if len(keys) == 1 else keys[0].rpartition("/")[0] or keys[0]
-    stem = re.sub(r"(\.csv|\.parquet|\.snappy|\.gz|\.json|\.jsonl|\.txt)+$", "", name.rpartition("/")[2], flags=re.IGNORECASE)
+    stem = re.sub(
+        r"(\.csv|\.parquet|\.snappy|\.gz|\.zip|\.json|\.jsonl|\.txt)+$", "", name.rpartition("/")[2], flags=re.IGNORECASE
+    )
     return (FoundDelivery(stem or "bill", "", keys),)
 
 

@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +15,12 @@ import pyarrow.parquet
 
 from core.errors import BadInput, Unavailable
 from ingest.billing.adapter import Columns
+from ingest.billing.csv_lines import CUT_HINT, csv_columns, packing, write_csv
 from ingest.billing.json_lines import looks_like_json, write_json
 from ingest.billing.sql import MACROS, quoted, string
 
 ROW_GROUP = 50_000
-HEADER_BYTES = 1 << 20
-LINE_BYTES = 2 << 20
-"""The longest line; DuckDB's own buffers are a multiple of it, and larger than a bounded import may afford."""
-DELIMITERS = ",;\t|"
 PARQUET_END = b"PAR1"
-CUT_HINT = "the delivery is refused, the former one stays; deliver it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +75,13 @@ def read_lines(session: Any, files: Sequence[tuple[str, Path]], out: Path) -> Li
 
 
 def _write(session: Any, path: Path, target: Path, names: dict[str, str]) -> int:
-    if not _is_parquet(path) and looks_like_json(path):
+    if packing(path) != "zip" and not _is_parquet(path) and looks_like_json(path):
         path = write_json(path, target.with_name(f"{target.name}.read"))
-    source, headers = _parquet(session, path) if _is_parquet(path) else _csv(path)
-    cells = ", ".join(f"{cell} AS {quoted(_name(names, header))}" for header, cell in headers)
+    if not _is_parquet(path):
+        headers, delimiter = csv_columns(path)
+        return write_csv(path, target, [_name(names, header) for header in headers], delimiter, row_group=ROW_GROUP)
+    source, cells_of = _parquet(session, path)
+    cells = ", ".join(f"{cell} AS {quoted(_name(names, header))}" for header, cell in cells_of)
     copied = session.execute(
         f"COPY (SELECT {cells} FROM {source}) TO {string(str(target))} "
         f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE {ROW_GROUP})"
@@ -107,53 +103,6 @@ def _name(names: dict[str, str], header: str) -> str:
 def _is_parquet(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(4) == PARQUET_END
-
-
-def _csv(path: Path) -> tuple[str, list[tuple[str, str]]]:
-    headers, delimiter = csv_header(path)
-    # Positions, not headers: a header may occur twice (the first counts as it is, others are numbered).
-    columns = ", ".join(f"'c{n}': 'VARCHAR'" for n in range(len(headers)))
-    packed = "gzip" if _is_gzip(path) else "none"
-    source = (
-        f"read_csv({string(str(path))}, columns = {{{columns}}}, header = true, auto_detect = false, "
-        f"delim = {string(delimiter)}, quote = '\"', escape = '\"', compression = '{packed}', "
-        f"max_line_size = {LINE_BYTES}, buffer_size = {4 * LINE_BYTES})"
-    )
-    seen: dict[str, int] = {}
-    cells = []
-    for number, header in enumerate(headers):
-        seen[header] = seen.get(header, 0) + 1
-        cells.append((header if seen[header] == 1 else f"{header}~again{seen[header]}", f"c{number}"))
-    return source, cells
-
-
-def csv_header(path: Path) -> tuple[list[str], str]:
-    """The header of a CSV file, plain or gzip, with or without a byte order mark, and its delimiter.
-
-    Names at its end that no row has a cell for are left out. Raises BadInput."""
-    with gzip.open(path) if _is_gzip(path) else path.open("rb") as opened:
-        head: bytes = opened.read(HEADER_BYTES)
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise BadInput("is UTF-16", hint="deliver it as UTF-8")
-    text = head.decode("utf-8-sig", errors="ignore" if len(head) == HEADER_BYTES else "strict")
-    first = text.split("\n", 1)[0]
-    delimiter = max(DELIMITERS, key=first.count)
-    rows = csv.reader(io.StringIO(text), delimiter=delimiter)
-    headers = next(rows, [])
-    if not [header for header in headers if header.strip()]:
-        raise BadInput("has no header", hint="the first line must name the columns")
-    return [header.strip() for header in headers[: _cells(rows, len(headers))]], delimiter
-
-
-def _cells(rows: Iterator[list[str]], headers: int) -> int:
-    """How many cells a row has: fewer than the header only if the first two rows agree (a writer's way, not a cut line)."""
-    first, second = len(next(rows, [])), len(next(rows, []))
-    return first if 0 < first == second < headers else headers
-
-
-def _is_gzip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"
 
 
 def _parquet(session: Any, path: Path) -> tuple[str, list[tuple[str, str]]]:

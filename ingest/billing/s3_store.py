@@ -36,11 +36,18 @@ class S3Files:
         import boto3  # 0.3 s to import, for this alone
         from botocore.config import Config
 
-        config = Config(retries={"mode": "standard", "max_attempts": ATTEMPTS}, response_checksum_validation="when_required")
+        retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+        config = Config(retries=retries, response_checksum_validation="when_required")
         self._client: Any = boto3.Session().client(
             "s3", endpoint_url=settings.endpoint_url, region_name=settings.region, config=config
         )
         self._bucket, self._prefix = parts.netloc, parts.path.lstrip("/")
+
+    @property
+    def endpoint(self) -> str:
+        """The host that is asked: it follows from region and partition."""
+        url: str = self._client.meta.endpoint_url
+        return url
 
     def listed(self) -> Sequence[Stored]:
         with self._words(self._prefix):
