@@ -21,6 +21,7 @@ class ApiSettings:
     """``zone`` and ``currency`` are the organisation's reporting zone (IANA) and currency (ISO 4217).
 
     ``organisation``, ``default_cluster`` and ``default_namespace`` fill what a gateway's callback does not say.
+    ``node_tags``: cloud tags whose value is a node's name.
     ``guard_keys_file`` (``guards.json`` of the data folder) is read again when it changes and wins over ``guard_keys``.
     """
 
@@ -32,6 +33,7 @@ class ApiSettings:
     organisation: str = "default"
     default_cluster: str = "default"
     default_namespace: str = "default"
+    node_tags: tuple[str, ...] = ()
     max_body_mb: int = 16
     max_unpacked_mb: int = 64
     max_records: int = 20_000

@@ -49,6 +49,7 @@ def run_api(settings: Settings) -> int:
                 organisation=settings.organisation,
                 default_cluster=settings.default_cluster,
                 default_namespace=settings.default_namespace,
+                node_tags=settings.node_tags,
                 max_body_mb=settings.max_body_mb,
                 max_unpacked_mb=4 * settings.max_body_mb,
                 dedupe_horizon=timedelta(days=settings.dedupe_horizon_days),

@@ -72,6 +72,7 @@ def _billed(row: Mapping[str, Any]) -> Billed:
         candidates=tuple(Node(*pair) for pair in row["candidates"]),
         first=row["first_at"],
         last=row["last_at"],
+        reserved=row["buckets"] == ["unused_reservation"],
     )
 
 

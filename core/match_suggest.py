@@ -35,6 +35,8 @@ class Billed:
     candidates: tuple[Node, ...]
     first: datetime | None
     last: datetime | None
+    reserved: bool = False
+    """Capacity reserved and not used: machines of its type have their own charges beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,10 @@ class Suggestion:
 
 
 def suggest(billed: Billed, nodes: Iterable[Serving]) -> Suggestion | None:
-    """The likeliest node, the first by name of equals; None when nothing but the time speaks for any."""
-    scored = sorted((-(found := score(billed, node)).score, node.node, found) for node in nodes)
+    """The likeliest node, the first by name of equals; None when nothing but the time speaks for any. A node that has its charges
+    already is not asked for another machine's."""
+    open_nodes = (node for node in nodes if node.uncharged or billed.reserved or node.node in billed.candidates)
+    scored = sorted((-(found := score(billed, node)).score, node.node, found) for node in open_nodes)
     return scored[0][2] if scored and scored[0][2].score >= LEAST else None
 
 
