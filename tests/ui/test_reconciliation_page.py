@@ -33,8 +33,8 @@ def test_the_newest_period_is_shown_with_its_state(open_app: Open) -> None:
     assert not app.exception
     assert ("reconcile", {"view": "invoice"}) in client.asked
     cards = {card.label: card.value for card in app.metric}
-    assert (cards["Invoice total"], cards["Effective cost"]) == ("19,944.36 USD", "19,944.36 USD")
-    assert (cards["Machines"], cards["Closed quarter hours"]) == ("11,800.00 USD", "10,500.00 USD")
+    assert (cards["Invoice total, USD"], cards["Effective cost, USD"]) == ("19,944.36", "19,944.36")
+    assert (cards["Machines, USD"], cards["Closed quarter hours, USD"]) == ("11,800.00", "10,500.00")
     said = _texts(app)
     assert "generated-aws-month 2026-08 version 1, not final" in said
     assert "provisional: may change until the invoice is issued" in said
@@ -52,7 +52,7 @@ def test_a_link_reproduces_view_and_period(open_app: Open) -> None:
 def test_open_parts_say_what_to_do_the_largest_first(open_app: Open) -> None:
     app = open_app(FakeClient(), "reconciliation")
     said = _texts(app)
-    assert "**Unmatched (no machine): gpu** · 1,000.00 USD" in said
+    assert "**Unmatched (no machine): GPU** · 1,000.00 USD" in said
     assert "run `tokenfuse ledger close`" in said
     amounts = [Decimal(part.amount.split()[0].replace(",", "")) for part in open_parts(_one())]
     assert amounts == sorted(amounts, reverse=True)
@@ -90,7 +90,7 @@ def test_each_bar_begins_where_the_one_before_ended_and_tenants_end_at_nothing()
         "Invoice total", "Effective cost", "Machines", "Held by deployments", "Closed quarter hours",
     ]  # fmt: skip
     assert round(points[-1]["end"], 6) == 0
-    assert {p["name"] for p in points if p["kind"] == OPEN} >= {"Unmatched (no machine): gpu", "Unassigned", "Not closed yet"}
+    assert {p["name"] for p in points if p["kind"] == OPEN} >= {"Unmatched (no machine): GPU", "Unassigned", "Not closed yet"}
 
 
 def test_what_rounds_to_nothing_keeps_its_exact_value_in_the_note() -> None:

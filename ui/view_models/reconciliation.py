@@ -56,32 +56,28 @@ def cards(one: Row) -> list[Card]:
     currency, wholes = one["currency"], _wholes(one)
     open_count = sum(1 for row in one["rows"] if row["is_open"])
     invoices = sorted({number for d in one["deliveries"] for number in d["invoice_ids"]})
-    final = one["state"] == "final"
-    named = f"invoice {', '.join(invoices)}" if final and invoices else "no invoice issued for all of it yet"
+    named = f"invoice {', '.join(invoices)}" if one["state"] == "final" and invoices else "no invoice issued for all of it yet"
     states = ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in one["ledger_states"].items())
-    return [
-        Card(
-            "Invoice total" if one["view"] == "invoice" else "Billed for the use", money(wholes["invoice total"], currency), named
-        ),
-        Card("Effective cost", money(wholes["effective total"], currency), "commitments spread over what used them"),
-        Card("Machines", money(wholes.get("machines' money", "0"), currency), "effective, matched to the inventory"),
-        Card("Closed quarter hours", money(wholes.get("closed quarter hours", "0"), currency), states or "none closed"),
-        Card("Open parts", f"{open_count}", "each with what to do, below" if open_count else "every part is settled"),
-    ]
+    titles = {
+        "invoice total": ("Invoice total" if one["view"] == "invoice" else "Billed for the use", named),
+        "effective total": ("Effective cost", "commitments spread over what used them"),
+        "machines' money": ("Machines", "effective, matched to the inventory"),
+        "closed quarter hours": ("Closed quarter hours", states or "none closed"),
+    }
+    found = [Card(f"{title}, {currency}", money(str(wholes.get(name, 0)), ""), note) for name, (title, note) in titles.items()]
+    return [*found, Card("Open parts", f"{open_count}", "each with what to do, below" if open_count else "all is settled")]
 
 
-def _wholes(one: Row) -> dict[str, str]:
-    """Each whole is what its parts add up to."""
+def _wholes(one: Row) -> dict[str, Decimal]:
+    """Each step's whole: what its parts add up to, billed for the invoice and effective for all others."""
     sums: dict[str, Decimal] = {}
     for step in STEPS:
-        parts = [row for row in one["rows"] if row["step"] == step and row["parent"]]
-        if parts and parts[0]["parent"] not in sums:
-            basis = "billed_cost" if parts[0]["parent"] == "invoice total" else "effective_cost"
-            sums[parts[0]["parent"]] = sum((Decimal(row[basis] or 0) for row in parts), Decimal(0))
-    first = next(row for row in one["rows"] if not row["parent"])
-    return {**{name: str(amount) for name, amount in sums.items()}, "invoice total": first["billed_cost"]} | {
-        "effective total": str(sums.get("effective total", Decimal(first["effective_cost"])))
-    }
+        parts = _parts(one, step)
+        name = parts[0]["parent"] if parts else ""
+        basis = "billed_cost" if name == "invoice total" else "effective_cost"
+        if parts and name not in sums:
+            sums[name] = sum((Decimal(row[basis] or 0) for row in parts), Decimal(0))
+    return sums
 
 
 CHAIN: tuple[tuple[str, str, str], ...] = (
@@ -95,8 +91,8 @@ CHAIN: tuple[tuple[str, str, str], ...] = (
 
 def waterfall_points(one: Row) -> list[dict[str, Any]]:
     """From the invoice over everything that leaves or enters to the tenants; every bar begins where the one before ended."""
-    currency, wholes = one["currency"], _wholes(one)
-    at = Decimal(wholes["invoice total"])
+    currency = one["currency"]
+    at = _wholes(one).get("invoice total", Decimal(0))
     points = [_point("Invoice total", Decimal(0), at, WHOLE, currency)]
     for step, stays, title in CHAIN:
         for row in _parts(one, step):
@@ -128,8 +124,9 @@ def _point(name: str, start: Decimal, end: Decimal, kind: str, currency: str, *,
 
 
 def spoken(name: str) -> str:
-    """``effective less billed: commitment_fee`` with a blank for the line and a capital."""
-    words = name.replace("_", " ")
+    """``effective less billed: commitment_fee`` is ``Basis: commitment fee``."""
+    words = name.replace("effective less billed", "basis").replace("_", " ")
+    words = " ".join("GPU" + word[3:] if word[:3] == "gpu" else word for word in words.split(" "))
     return words[:1].upper() + words[1:]
 
 
@@ -140,7 +137,6 @@ def step_table(one: Row) -> Table:
         [
             (Column("Step"), [STEPS[row["step"]] for row in rows]),
             (Column("Part"), [row["bucket"] if row["step"] == "tenants" else spoken(row["bucket"]) for row in rows]),
-            (Column("Of"), [spoken(row["parent"]) for row in rows]),
             numbers(f"Billed, {one['currency']}", [row["billed_cost"] for row in rows]),
             numbers(f"Effective, {one['currency']}", [row["effective_cost"] for row in rows]),
             (Column("Note"), [_note(row) for row in rows]),
