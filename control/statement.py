@@ -158,7 +158,7 @@ def close_period(
     if dry_run:
         return check
     if check.refusal:
-        raise Refused(check.refusal, hint=f"accept it: --accept {check.accept[0]}" if check.accept else "see --dry-run")
+        raise Refused(check.refusal, hint=f"to close it anyway, accept: {', '.join(check.accept)}")
     at = after_last_close(connection, now)
     _keep(connection, month, check.window, zone_name, at)
     stands = check.standing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.statement import Statement
+from control.statement import PeriodCheck, Statement
 from core.statement import StatementRow, totals
 from models.period_repo import ClosedPeriod
 
@@ -29,6 +29,16 @@ def period_row(period: ClosedPeriod) -> dict[str, Any]:
         "month": f"{period.period:%Y-%m}", "closed_at": period.closed_at, "closed_by": period.closed_by, "reason": period.reason,
         "money": t["money"], "states": t["states"], "unpriced": t["unpriced"], "waiting": t["waiting"],
         "accepted": list(t["accepted"]), "window_start": period.window.start, "window_end": period.window.end,
+    }  # fmt: skip
+
+
+def check_row(check: PeriodCheck) -> dict[str, Any]:
+    """What stands of a month that is to be closed, or was just now."""
+    stands = check.standing
+    return {
+        "month": f"{check.month:%Y-%m}", "window_start": check.window.start, "window_end": check.window.end,
+        "closed_at": check.closed_at, "money": dict(check.totals), "states": dict(stands.states), "unpriced": stands.unpriced,
+        "unpriced_reason": stands.reason, "waiting": check.waiting, "refusal": check.refusal, "accept": list(check.accept),
     }  # fmt: skip
 
 

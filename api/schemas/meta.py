@@ -14,7 +14,7 @@ class Meta(BaseModel):
     weight_source: str | None = Field(None, description="fit, measured seconds, or a labelled last resort.")
     freshness: Time | None = Field(None, description="The stream has counted everything up to about here; null: never ran.")
     coverage: float | None = Field(None, description="Share of engine tokens that usage records explain; null: no engine data.")
-    state: str | None = Field(None, description="estimate, provisional or final.")
+    state: str | None = Field(None, description="estimate, provisional (by rates), trued_up (by bills) or final (by invoices).")
     currency: Currency | None = None
     window_start: Time | None = None
     window_end: Time | None = None

@@ -14,7 +14,7 @@ from cli.options import Run, common, parse_time
 from cli.output import print_json, print_rows, say
 from cli.wiring import database, utc_now
 from control.statement import ACCEPTABLE, DEFAULT_BY, KEYS, PeriodCheck, Statement, close_period, statement
-from control.statement_view import period_row, statement_view
+from control.statement_view import check_row, period_row, statement_view
 from core.errors import BadInput
 from core.money import plain
 from core.statement import IDLE_POLICIES, IdlePolicy
@@ -28,7 +28,7 @@ MONTH_HINT = "write a month, for example 2026-07"
 def parse_month(text: str) -> date:
     """The first day of ``2026-07``. Raises BadInput."""
     try:
-        if not re.fullmatch(r"\d{4}-\d{2}", text):
+        if not re.fullmatch(r"2[01]\d{2}-\d{2}", text):
             raise ValueError(text)
         return date.fromisoformat(f"{text}-01")
     except ValueError as error:
@@ -50,7 +50,7 @@ def close_command(run: Run, month: str, reason: str, actor: str | None, accept: 
             connection, first, run.settings.zone, by=actor_of(actor), reason=reason, now=utc_now(), accept=accept, dry_run=dry_run
         )
     if run.as_json:
-        print_json(_check_view(check))
+        print_json(check_row(check))
     else:
         _say_check(check, month)
     return 1 if check.refusal else 0
@@ -122,15 +122,6 @@ def _say_statement(found: Statement, view: Mapping[str, Any], month: str) -> Non
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     left = ("section",) if row["section"] == "correction" else ("section", "month", "why")
     return {name: value for name, value in row.items() if name not in left}
-
-
-def _check_view(check: PeriodCheck) -> dict[str, Any]:
-    stands = check.standing
-    return {
-        "month": f"{check.month:%Y-%m}", "window_start": check.window.start, "window_end": check.window.end,
-        "closed_at": check.closed_at, "money": check.totals, "states": stands.states, "unpriced": stands.unpriced,
-        "unpriced_reason": stands.reason, "waiting": check.waiting, "refusal": check.refusal, "accept": list(check.accept),
-    }  # fmt: skip
 
 
 def _listed(values: Mapping[str, Any]) -> str:

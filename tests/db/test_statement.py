@@ -194,7 +194,7 @@ def test_a_month_is_not_closed_over_quarter_hours_that_wait_or_have_no_price(fle
         use(connection, LAST_OF_JUNE + timedelta(minutes=3), team="late")
     with pytest.raises(Refused, match="1 quarter hours wait to be closed") as error:
         close_month(fleet, JUNE, AFTER_JUNE)
-    assert error.value.hint == "accept it: --accept open"
+    assert error.value.hint == "to close it anyway, accept: open"
     close_due(fleet, AFTER_JUNE)
     with fleet.begin() as connection:
         no_price = NodeService(D, "http://engine2", "node2", "H100", 1, LAST_OF_JUNE, LAST_OF_JUNE + HOUR)

@@ -46,5 +46,5 @@ EXPLAINED = (
     ("Prices", "price_source", "Where the rates come from; a missing price is unknown, never zero."),
     ("Use", "utilisation_source", "How used and idle GPU time were told apart."),
     ("Shares", "weight_source", "How one engine's cost was shared over requests."),
-    ("State", "state", "Estimate until a quarter hour closes, provisional until the invoice, then final."),
+    ("State", "state", "Estimate until a quarter hour closes, provisional by rates, trued up by bills, final by the invoice."),
 )

@@ -24,6 +24,7 @@ PARTS: Mapping[str, tuple[str, str]] = {
     "idle": ("Idle", "GPU time in service with nothing running"),
     "starting": ("Starting", "GPU time with no engine on it: booting, pulling, crash-looping"),
 }
+CLOSED_WORDS: Mapping[str, str] = {"trued_up": "priced by bills", "final": "trued up to the invoice"}
 GAP_OF_STEP = 12
 """Bars end this part of a step early, so that they can be told apart."""
 NOTHING_COUNTED = "no usage was metered yet: nothing is counted"
@@ -105,7 +106,8 @@ def _spend(data: Mapping[str, Any]) -> Card:
     currency, state = data["meta"].get("currency"), data["spend_state"]
     if not data["meta"].get("freshness"):
         return Card("Spend", UNKNOWN, NOTHING_COUNTED)
-    so_far = "so far, the open quarter hours estimated" if state == "estimate" else "closed quarter hours, provisional"
+    closed = CLOSED_WORDS.get(data["meta"].get("state") or "", "provisional")
+    so_far = "so far, the open quarter hours estimated" if state == "estimate" else f"closed quarter hours, {closed}"
     return Card(
         "Spend",
         money(data["spend"], currency),

@@ -13,6 +13,7 @@ BASIS_WORDS: Mapping[str, str] = {"allocation": "Allocation basis (idle included
 STATE_WORDS: Mapping[str, str] = {
     "estimate": "estimate: quarter hours still open are estimated",
     "provisional": "provisional: priced by rates, bill pending",
+    "trued_up": "trued up: priced by bills whose invoice is not issued yet",
     "final": "final: trued up to the invoice",
 }
 ADVICE: tuple[tuple[str, str], ...] = (
@@ -69,7 +70,7 @@ def merged_meta(metas: Sequence[Mapping[str, Any]], page: Mapping[str, Any]) -> 
         found = sorted({part for meta in metas for part in (meta.get(name) or "").split("; ") if part})
         merged[name] = "; ".join(found) or None
     states = {meta.get("state") for meta in metas}
-    merged["state"] = next((state for state in ("estimate", "provisional", "final") if state in states), None)
+    merged["state"] = next((state for state in ("estimate", "provisional", "trued_up", "final") if state in states), None)
     return merged
 
 
