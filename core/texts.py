@@ -32,7 +32,7 @@ def without_texts(value: Mapping[str, Any]) -> dict[str, Any]:
 def _object(value: Mapping[str, Any], depth: int) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for name, item in islice(value.items(), MAX_ITEMS):
-        if not _kept_key(name):
+        if not is_kept_name(name):
             continue
         if item is None or type(item) is bool:
             kept[name] = item
@@ -47,7 +47,8 @@ def _object(value: Mapping[str, Any], depth: int) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4096)
-def _kept_key(name: Any) -> bool:
+def is_kept_name(name: Any) -> bool:
+    """Whether an entry of this name may be kept: a short label that does not name a text."""
     return _label(name) and name.lower() not in TEXT_KEYS
 
 

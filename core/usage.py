@@ -203,6 +203,9 @@ def operation_end(stated: bool | None, status: str) -> int:
 
 def encode_line(fields: tuple[str | int, ...]) -> str:
     """One canonical CSV line, without its line break."""
+    line = ",".join(map(str, fields))
+    if line.count(",") == len(fields) - 1:
+        return line
     return ",".join([f'"{f}"' if type(f) is str and "," in f else str(f) for f in fields])
 
 

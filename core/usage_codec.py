@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
+from operator import attrgetter
 from typing import Any
 
 from core.errors import BadInput, BadRecord
@@ -31,6 +32,7 @@ UNMAPPED = "unmapped"
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 """Outside these a time is a unit slip (seconds read as milliseconds), not a date."""
 MAX_TOOLS = 64
+TIMES = ("started_at", "first_token_at", "finished_at")
 
 
 def decode_usage(item: Any) -> UsageRecord:
@@ -74,24 +76,29 @@ def decode_usage(item: Any) -> UsageRecord:
 def usage_object(record: UsageRecord) -> dict[str, Any]:
     """The record as JSON-able values in canonical key order; fields at their default are left out (identity, times, tokens,
     source, status and tier always stand)."""
+    found = usage_values(record)
+    return found | {name: stamp(found[name]) for name in TIMES if name in found}
+
+
+def usage_values(record: UsageRecord) -> dict[str, Any]:
+    """``usage_object`` with its times in UTC as they are, for an encoder that writes them as ``stamp`` does."""
     d, t, k = record.deployment, record.tenant, record.tokens
     found: dict[str, Any] = {
         "schema": SCHEMA,
         "request_id": record.request_id,
-        "started_at": stamp(record.started_at),
-        "first_token_at": stamp(record.first_token_at) if record.first_token_at else None,
-        "finished_at": stamp(record.finished_at),
+        "started_at": _utc(record.started_at),
+        "first_token_at": _utc(record.first_token_at) if record.first_token_at else None,
+        "finished_at": _utc(record.finished_at),
         "deployment": {"cluster": d.cluster, "namespace": d.namespace, "model_id": d.model_id},
         "tenant": {"org": t.org, "team": t.team, "project": t.project, "user": t.user, "key_id": t.key_id},
-        "tokens": {name: getattr(k, name) for name in TOKEN_FIELDS},
+        "tokens": dict(zip(TOKEN_FIELDS, _tokens_told(k), strict=True)),
         "usage_source": record.usage_source,
         "status": record.status,
         "service_tier": record.service_tier,
     }
     if record.first_token_at is None:
         del found["first_token_at"]
-    for name, default in _OPTIONAL:
-        value = getattr(record, name)
+    for (name, default), value in zip(_OPTIONAL, _optional_told(record), strict=True):
         if value != default:
             found[name] = _jsonable(value)
     return found
@@ -104,7 +111,11 @@ def encode_usage(record: UsageRecord) -> bytes:
 
 def stamp(at: datetime) -> str:
     """RFC 3339 in UTC with Z; microseconds only where there are any."""
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return _utc(at).isoformat().removesuffix("+00:00") + "Z"
+
+
+def _utc(at: datetime) -> datetime:
+    return at if at.tzinfo is UTC else at.astimezone(UTC)
 
 
 _OPTIONAL: tuple[tuple[str, Any], ...] = (
@@ -113,9 +124,14 @@ _OPTIONAL: tuple[tuple[str, Any], ...] = (
     ("repeat_ratio", None), ("prefix_sketch", ()),
     ("provider", "self_hosted"), ("vendor_cost", None), ("queue_ms", None), ("raw", {}),
 )  # fmt: skip
+_optional_told = attrgetter(*(name for name, _ in _OPTIONAL))
+_AS_THEY_ARE = frozenset({str, int, bool, dict})
+_tokens_told = attrgetter(*TOKEN_FIELDS)
 
 
 def _jsonable(value: Any) -> Any:
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, Money):
         return {"amount": plain(value.amount), "currency": value.currency}
     if isinstance(value, Decimal):

@@ -13,6 +13,8 @@ from core.errors import BadInput
 
 QUARTER_HOUR = timedelta(minutes=15)
 MINUTE_MS = 60_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 Period = Literal["day", "week", "month"]
 
 
@@ -70,11 +72,11 @@ def quarter_hour(at: datetime) -> Window:
 
 def epoch_ms(at: datetime) -> int:
     """Whole milliseconds since the epoch (floor)."""
-    return (require_utc(at) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return (require_utc(at) - _EPOCH) // _MILLISECOND
 
 
 def from_epoch_ms(ms: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    return _EPOCH + timedelta(milliseconds=ms)
 
 
 def zone(name: str) -> ZoneInfo:

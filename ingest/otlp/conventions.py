@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
 from core.errors import BadInput
+from core.texts import MAX_ITEMS, is_kept_name
 
 Role = Literal["counted", "tool", "other"]
 USAGE = ("input", "output", "cache_read", "cache_write", "reasoning")
@@ -25,9 +26,26 @@ WHOLES = ("input", "output")
 BY_ATTRIBUTE = "by_attribute"
 Scalar = str | int | float | bool
 Attributes = Mapping[str, Scalar]
+Names = tuple[str, ...]
+Shapes = dict[Names, "Shape"]
+MOST_SHAPES = 4_096
+"""Sets of attribute names remembered; a sender that invents more costs time, not memory."""
 Facts = Mapping[str, Scalar]
 """Canonical field -> its value."""
-Names = tuple[str, ...]
+
+
+class Shape(NamedTuple):
+    """What attributes of these names can tell, whatever their values: a sender's spans have few shapes, so this is found once."""
+
+    fields: tuple[tuple[str, Names], ...]
+    """Field -> its attributes that are there, best first."""
+    usage: Mapping[str, Names]
+    numbers: Names
+    """Those under ``usage_prefixes``."""
+    unmapped: frozenset[str]
+    """Those of ``numbers`` that no rule explains."""
+    is_plain: bool
+    """Whether the names of ``numbers`` are all such as a record keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +112,45 @@ class Conventions:
         return ("counted" if is_call else "other"), ""
 
     def has_usage(self, attributes: Attributes) -> bool:
-        return any(name in attributes for name in (*self.usage["input"], *self.usage["output"]))
+        return not self._wholes.isdisjoint(attributes)
 
     @cached_property
-    def _places(self) -> Mapping[str, tuple[tuple[str, int], ...]]:
-        """Attribute -> the fields it can tell, with its place in their order of preference."""
-        found: dict[str, list[tuple[str, int]]] = {}
-        for field, names in self.fields.items():
-            for rank, name in enumerate(names):
-                found.setdefault(name, []).append((field, rank))
-        return {name: tuple(places) for name, places in found.items()}
+    def _wholes(self) -> frozenset[str]:
+        return frozenset((*self.usage["input"], *self.usage["output"]))
+
+    @cached_property
+    def _shapes(self) -> Shapes:
+        return {}
+
+    def shape(self, attributes: Attributes) -> Shape:
+        """What these attributes can tell by their names."""
+        names = tuple(attributes)
+        found = self._shapes.get(names)
+        if found is None:
+            if len(self._shapes) >= MOST_SHAPES:
+                self._shapes.clear()
+            found = self._shapes[names] = self._shape_of(frozenset(names), names)
+        return found
+
+    def _shape_of(self, there: frozenset[str], names: Names) -> Shape:
+        numbers = tuple(name for name in names if name.startswith(self.usage_prefixes))
+        return Shape(
+            tuple((field, told) for field, known in self.fields.items() if (told := _present(known, there))),
+            {kind: _present(known, there) for kind, known in self.usage.items()},
+            numbers,
+            frozenset(numbers) - self.explained,
+            len(numbers) < MAX_ITEMS and all(is_kept_name(name) for name in numbers),
+        )
 
     def read(self, attributes: Attributes) -> Facts:
-        """Every field the attributes tell, each by its most preferred attribute that is not ''; in one pass over them."""
+        """Every field the attributes tell, each by its most preferred attribute that is not ''."""
         found: dict[str, Scalar] = {}
-        ranks: dict[str, int] = {}
-        places = self._places
-        for name, value in attributes.items():
-            if name in places and value != "":
-                for field, rank in places[name]:
-                    if field not in found or rank < ranks[field]:
-                        found[field], ranks[field] = value, rank
+        for field, names in self.shape(attributes).fields:
+            for name in names:
+                value = attributes[name]
+                if value != "":
+                    found[field] = value
+                    break
         return found
 
     def first(self, attributes: Attributes, field: str) -> Scalar | None:
@@ -124,6 +160,10 @@ class Conventions:
             if value is not None and value != "":
                 return value
         return None
+
+
+def _present(names: Names, there: frozenset[str]) -> Names:
+    return tuple(name for name in names if name in there)
 
 
 def model_of(facts: Facts) -> Scalar | None:

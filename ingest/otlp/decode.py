@@ -81,6 +81,10 @@ def attributes_of(pairs: Iterable[Any], is_wanted: Callable[[str], bool] = is_re
         key = pair.key
         if is_wanted(key):
             value = pair.value
+            text = value.string_value
+            if text:
+                found[key] = text
+                continue
             kind = value.WhichOneof("value")
             if kind in _SCALARS:
                 found[key] = getattr(value, kind)

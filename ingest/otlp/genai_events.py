@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ingest.otlp.access_logs import access_log_rows, is_access_log
 from ingest.otlp.conventions import Conventions, conventions
-from ingest.otlp.genai_record import Call, Resource, prepared
+from ingest.otlp.genai_record import Call, Known, Resource, prepared
 from ingest.otlp.items import LogRecord
 from ingest.usage.rows import ParsedRow, SourceOptions
 
@@ -20,11 +20,13 @@ def log_rows(records: Sequence[LogRecord], options: SourceOptions) -> list[Parse
     """
     table = conventions()
     found: dict[int, ParsedRow] = {}
+    known = Known()
+    resources = {key: Resource.of(said, table) for key, said in {id(one.resource): one.resource for one in records}.items()}
     lines = {index: record for index, record in enumerate(records) if is_access_log(record.attributes)}
     found |= access_log_rows(lines, options)
     for index, record in enumerate(records):
         if index not in lines and _event_name(record, table) in table.inference_events:
-            found[index] = prepared(index, _call(record, table), table, options)
+            found[index] = prepared(index, _call(record, table, resources[id(record.resource)]), table, options, known)
     return [found[index] for index in sorted(found)]
 
 
@@ -32,7 +34,7 @@ def _event_name(record: LogRecord, table: Conventions) -> object:
     return record.name or record.attributes.get(table.event_name_attribute)
 
 
-def _call(record: LogRecord, table: Conventions) -> Call:
+def _call(record: LogRecord, table: Conventions, resource: Resource) -> Call:
     """An event is written when the call ends; it began as long before as it says it took, else then."""
     operation = table.role(record.attributes, CLIENT)[1]
     took_s = table.first(record.attributes, "duration_s")
@@ -48,5 +50,5 @@ def _call(record: LogRecord, table: Conventions) -> Call:
         is_error,
         operation,
         record.attributes,
-        Resource.of(record.resource, table),
+        resource,
     )

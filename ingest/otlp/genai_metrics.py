@@ -13,8 +13,9 @@ from core.ports import EventLog, LogBatch
 from core.usage import Deployment
 from core.windows import epoch_ms
 from ingest.otlp.conventions import BY_ATTRIBUTE, Conventions, conventions, model_of
-from ingest.otlp.genai_record import instant, label, served_at
+from ingest.otlp.genai_record import served_at
 from ingest.otlp.items import CUMULATIVE, DELTA, Point
+from ingest.otlp.scalars import instant, label
 from ingest.usage.rows import BadRow, SourceOptions, bad_row
 from ingest.usage.service import AHEAD
 

@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
-from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.errors import BadRecord
 from core.identity_codec import IDENTITY, identity_facts
 from core.texts import without_texts
 from core.tokens import MAX_TOKENS, TokenCounts
-from core.usage import MAX_NAME, SERVICE_TIERS, Deployment, Status, TenantPath, UsageRecord, UsageSource
-from core.usage_codec import EARLIEST, LATEST
+from core.usage import SERVICE_TIERS, Deployment, Status, TenantPath, UsageRecord, UsageSource
 from ingest.otlp.conventions import USAGE, Attributes, Conventions, Facts, Scalar, model_of
+from ingest.otlp.scalars import EARLIEST_US, EPOCH, LATEST_US, instant, label, short, whole
 from ingest.usage.rows import BadRow, Prepared, SourceOptions, bad_row, prepare
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CLIENT_SIDE = frozenset({0, 1, 3})
 """Span kinds whose server.address is the model's; a server span's is its own."""
-LONGEST_ID = 160
-MAX_EXACT_FLOAT = 2**53
-_EARLIEST_US, _LATEST_US = ((at - EPOCH) // timedelta(microseconds=1) for at in (EARLIEST, LATEST))
+MAX_INT = 2**63
+_PATH = ("org", "team", "project", "user", "key_id")
+_PLACE = ("cluster", "namespace", "server_address", "server_port", "response_model", "request_model", "provider")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,7 @@ class Resource:
         return cls(table.read(attributes), identity_facts(gateway=labels.get("service.name", ""), metadata=labels))
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """``operation`` is the value that told it is a call; ``first_event_ns`` 0 when no event tells of a first token;
     ``operation_id`` and ``attempt`` where several attempts lie in one span."""
 
@@ -64,24 +61,37 @@ class Call:
     ends_operation: bool | None = None
 
 
-def prepared(position: int, call: Call, table: Conventions, options: SourceOptions) -> Prepared | BadRow:
-    """The call's row; what cannot be a record is a bad row with its reason and no text."""
+class Known:
+    """What the calls of one batch were found to mean, by what they said: most say the same of place and tenant. Their resources
+    must live as long, for one is told from another by where it is."""
+
+    def __init__(self) -> None:
+        self.places: dict[Any, tuple[Deployment, str]] = {}
+        self.tenants: dict[Any, TenantPath] = {}
+
+
+def prepared(position: int, call: Call, table: Conventions, options: SourceOptions, known: Known) -> Prepared | BadRow:
+    """The call's row; what cannot be a record is a bad row with its reason and no text. ``known`` is of this batch alone."""
     numbers = usage_numbers(call.attributes, table)
     try:
-        record = record_of(call, table, options, numbers)
+        record = record_of(call, table, options, numbers, known)
     except BadRecord as error:
         return bad_row(position, error, {"trace_id": call.trace_id, "span_id": call.span_id, **numbers})
-    return prepare(record, position)._replace(unmapped=unmapped(numbers, table))
+    strange = table.shape(call.attributes).unmapped
+    return prepare(record, position, tuple(name for name in numbers if name in strange) if strange else ())
 
 
-def record_of(call: Call, table: Conventions, options: SourceOptions, numbers: Mapping[str, Scalar]) -> UsageRecord:
+def record_of(call: Call, table: Conventions, options: SourceOptions, numbers: Mapping[str, Scalar], known: Known) -> UsageRecord:
     """The record. Raises BadRecord naming the attribute that is wrong."""
     said = table.read(call.attributes)
     both = _Both(said, call.resource.said)
     tokens, source = counts(call, table)
     started, finished = instant(call.start_ns, "startTimeUnixNano"), instant(call.end_ns, "endTimeUnixNano")
     model = label(model_of(said), "model")
-    deployment, provider = place_of(call, said, model, both, table, options)
+    place = _key(call, said, _PLACE)
+    deployment, provider = known.places.get(place) or known.places.setdefault(
+        place, place_of(call, said, model, both, table, options)
+    )
     http_status = whole(said.get("http_status"), "http.response.status_code", 0, 999)
     return UsageRecord(
         request_id=request_id(call, said, source),
@@ -89,7 +99,7 @@ def record_of(call: Call, table: Conventions, options: SourceOptions, numbers: M
         finished_at=finished,
         first_token_at=_first_token(call, said, started, finished),
         deployment=deployment,
-        tenant=_tenant(both, options.tenant),
+        tenant=_tenant(call, both, options.tenant, known),
         tokens=tokens,
         requested_model=label(said.get("request_model"), "request_model"),
         usage_source=source,
@@ -107,7 +117,7 @@ def record_of(call: Call, table: Conventions, options: SourceOptions, numbers: M
         tools=call.tools,
         provider=provider,
         queue_ms=_queue_ms(said.get("queue_s")),
-        raw=_raw(call, both, numbers),
+        raw=_raw(call, both, numbers, table),
     )
 
 
@@ -124,7 +134,8 @@ def request_id(call: Call, said: Facts, source: UsageSource) -> str:
 
 def counts(call: Call, table: Conventions) -> tuple[TokenCounts, UsageSource]:
     """The disjoint counts. No count at all is missing; only one of input and output, where both are to be had, is estimated."""
-    found = {name: _count(call.attributes, table.usage[name]) for name in USAGE}
+    names = table.shape(call.attributes).usage
+    found = {name: _count(call.attributes, names[name]) for name in USAGE}
     given, output = found["input"], found["output"]
     if given is None and output is None:
         return TokenCounts(), "missing"
@@ -137,60 +148,18 @@ def counts(call: Call, table: Conventions) -> tuple[TokenCounts, UsageSource]:
 
 
 def _count(attributes: Attributes, names: Sequence[str]) -> int | None:
-    """The first count that is not 0; 0 when one is present, None when none is."""
+    """The first count that is not 0 among attributes that are there; 0 when one is, None when none is."""
     found: int | None = None
     for name in names:
-        value = attributes.get(name)
-        if value is not None and value != "":
-            found = whole(value, name, 0, MAX_TOKENS)
+        value = attributes[name]
+        if value != "":
+            found = value if type(value) is int and 0 <= value <= MAX_TOKENS else whole(value, name, 0, MAX_TOKENS)
             if found:
                 return found
     return found
 
 
-def whole(value: Scalar | None, name: str, low: int, high: int) -> int | None:
-    """A whole number, also as digits or as a float without a fraction; None for None. Raises BadRecord."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        number = int(value) if value.isascii() and value.isdigit() and len(value) < 20 else None
-    elif isinstance(value, float):
-        number = int(value) if value.is_integer() and abs(value) <= MAX_EXACT_FLOAT else None
-    else:
-        number = None if isinstance(value, bool) else value
-    if number is None:
-        raise BadRecord("must be a whole number", field=name, value=None if isinstance(value, str) else value)
-    if not low <= number <= high:
-        raise BadRecord(f"must be {low} to {high}", field=name, value=number)
-    return number
-
-
-def instant(ns: int, name: str) -> datetime:
-    """UTC of ns since the epoch, to the microsecond. Raises BadRecord for 0 and what lies outside 2000 to 2099."""
-    us = ns // 1000
-    if not _EARLIEST_US <= us < _LATEST_US:
-        raise BadRecord("is absent or outside the years 2000 to 2099", field=name, value=ns)
-    return EPOCH + timedelta(microseconds=us)
-
-
-@lru_cache(maxsize=20_000)
-def short(name: str) -> str:
-    """An id as it is when it is short and plain, else its hash."""
-    if len(name) <= LONGEST_ID and name.isprintable() and not set(name) & {'"', "\\"}:
-        return name
-    return f"h:{blake2b(name.encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
-
-
-def label(value: Scalar | None, field: str) -> str:
-    """A name of at most 120 printable characters, '' for None. Raises BadRecord."""
-    text = "" if value is None else str(value)
-    if len(text) > MAX_NAME or not text.isprintable():
-        raise BadRecord(f"must be at most {MAX_NAME} printable characters", field=field, value=len(text))
-    return text
-
-
-@dataclass(frozen=True, slots=True)
-class _Both:
+class _Both(NamedTuple):
     """What a span says over what its resource says."""
 
     said: Facts
@@ -230,11 +199,17 @@ def served_at(said: Facts, model: str, own: Deployment, table: Conventions, opti
     return Deployment(own.cluster, own.namespace, model or own.model_id), "self_hosted"
 
 
-def _tenant(both: _Both, given: TenantPath) -> TenantPath:
-    return TenantPath(
-        both.label("org") or given.org, both.label("team") or given.team, both.label("project") or given.project,
-        both.label("user") or given.user, both.label("key_id") or given.key_id,
-    )  # fmt: skip
+def _tenant(call: Call, both: _Both, given: TenantPath, known: Known) -> TenantPath:
+    key = _key(call, both.said, _PATH)
+    if key not in known.tenants:
+        known.tenants[key] = TenantPath(*(both.label(name) or getattr(given, name) for name in _PATH))
+    return known.tenants[key]
+
+
+def _key(call: Call, said: Facts, fields: Sequence[str]) -> Any:
+    """What decides an answer: the values with their types (1, 1.0 and true are equal), the resource, the kind of span."""
+    values = tuple(map(said.get, fields))
+    return values, tuple(map(type, values)), id(call.resource), call.kind
 
 
 def _tier(both: _Both) -> Any:
@@ -254,7 +229,7 @@ def _first_token(call: Call, said: Facts, started: datetime, finished: datetime)
     at = _after(said.get("first_token_s"), 1_000_000, started) or _after(said.get("first_token_ms"), 1000, started)
     if at is None and call.first_event_ns:
         us = call.first_event_ns // 1000
-        at = EPOCH + timedelta(microseconds=us) if _EARLIEST_US <= us < _LATEST_US else None
+        at = EPOCH + timedelta(microseconds=us) if EARLIEST_US <= us < LATEST_US else None
     return at if at is not None and started <= at <= finished else None
 
 
@@ -279,22 +254,22 @@ def _short_label(value: Scalar | None) -> str:
     return value if isinstance(value, str) and len(value) <= 40 and value.isprintable() else ""
 
 
-def _raw(call: Call, both: _Both, numbers: Mapping[str, Scalar]) -> dict[str, Any]:
+def _raw(call: Call, both: _Both, numbers: Mapping[str, Scalar], table: Conventions) -> dict[str, Any]:
     """The usage numbers as they came, and what the call was called."""
-    about: dict[str, Any] = {"operation": call.operation} if call.operation else {}
-    for name in ("provider", "error_type"):
-        if name in both.said:
-            about[name] = both.said[name]
-    raw = without_texts({**numbers, "otel": about})
+    about = _about(call.operation, both.said.get("provider"), both.said.get("error_type"))
+    if table.shape(call.attributes).is_plain and all(type(n) is int and -MAX_INT <= n < MAX_INT for n in numbers.values()):
+        raw = {**numbers, **about}
+    else:
+        raw = without_texts({**numbers, **about})
     return {IDENTITY: call.resource.identity, **raw} if call.resource.identity else raw
+
+
+@lru_cache(maxsize=4_096, typed=True)
+def _about(operation: str, provider: Scalar | None, error_type: Scalar | None) -> dict[str, Any]:
+    said = {"operation": operation or None, "provider": provider, "error_type": error_type}
+    return without_texts({"otel": {name: value for name, value in said.items() if value is not None}})
 
 
 def usage_numbers(attributes: Attributes, table: Conventions) -> dict[str, Scalar]:
     """The usage numbers as they came, by attribute."""
-    prefixes = table.usage_prefixes
-    return {name: value for name, value in attributes.items() if name.startswith(prefixes) and not isinstance(value, str)}
-
-
-def unmapped(numbers: Mapping[str, Any], table: Conventions) -> tuple[str, ...]:
-    """Those of ``numbers`` that no rule explains."""
-    return tuple(name for name in numbers if name not in table.explained)
+    return {name: value for name in table.shape(attributes).numbers if not isinstance(value := attributes[name], str)}

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ingest.otlp.conventions import Attributes, Conventions, Scalar, conventions
-from ingest.otlp.genai_record import Call, Resource, prepared, short
+from ingest.otlp.genai_record import Call, Known, Resource, prepared
 from ingest.otlp.items import Span
+from ingest.otlp.scalars import short
 from ingest.usage.rows import ParsedRow, SourceOptions
 
 MAX_TOOLS, MAX_TOOL_NAME = 64, 64
@@ -52,8 +53,9 @@ def span_rows(spans: Sequence[Span], options: SourceOptions) -> list[ParsedRow]:
     resources = {key: Resource.of(found, table) for key, found in {id(span.resource): span.resource for span in spans}.items()}
     attempts = _attempts(batch, kept)
     calls = (_call(batch, index, tools.get(index, ()), table, resources) for index in kept)
+    known = Known()
     return [
-        prepared(index, replace(call, **attempts[index]) if index in attempts else call, table, options)
+        prepared(index, call._replace(**attempts[index]) if index in attempts else call, table, options, known)
         for index, call in zip(kept, calls, strict=True)
     ]
 

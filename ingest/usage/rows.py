@@ -13,7 +13,7 @@ import orjson
 from core.errors import BadRecord
 from core.texts import without_texts
 from core.usage import Deployment, TenantPath, UsageRecord, encode_line, line_fields
-from core.usage_codec import UNMAPPED, usage_object
+from core.usage_codec import UNMAPPED, usage_values
 from core.usage_objects import unmapped_fields
 
 
@@ -78,11 +78,12 @@ class UsageAdapter(Protocol):
         ...
 
 
-def prepare(record: UsageRecord, position: int = 0) -> Prepared:
-    """A record in the log's two forms."""
+def prepare(record: UsageRecord, position: int = 0, unmapped: tuple[str, ...] | None = None) -> Prepared:
+    """A record in the log's two forms. ``unmapped`` where the source's own table judged; else ``core.usage_objects`` does."""
     fields = line_fields(record)
-    full = orjson.dumps(usage_object(record))
-    unmapped = unmapped_names(record.raw) if record.raw else ()
+    full = orjson.dumps(usage_values(record), option=orjson.OPT_UTC_Z)
+    if unmapped is None:
+        unmapped = unmapped_names(record.raw) if record.raw else ()
     return Prepared(position, record.request_id, int(fields[1]), int(fields[2]), encode_line(fields), full, unmapped)
 
 

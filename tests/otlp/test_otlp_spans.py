@@ -7,6 +7,8 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from otlp_samples import CHAT, CLIENT, INTERNAL, NOW, OPTIONS, SERVER, START_NS, TRACE, export, rows, span
 
 from core.errors import BadInput
@@ -381,3 +383,16 @@ def test_a_wrong_table_says_which_entry(wrong: str, right: str) -> None:
     text = files("ingest.otlp").joinpath("conventions.yaml").read_text()
     with pytest.raises(BadInput, match=r"conventions\.yaml"):
         parse(text.replace(wrong, right, 1))
+
+
+SAID = st.one_of(st.sampled_from(["", "x", "vllm", "openai", "a,b", "1"]), st.integers(0, 1), st.booleans(), st.floats(0, 1))
+CALLS = st.dictionaries(
+    st.sampled_from(["tokenfuse.team", "enduser.id", "gen_ai.system", "server.port", "k8s.cluster.name"]), SAID
+)
+
+
+@given(st.lists(CALLS, min_size=1, max_size=6))
+def test_a_call_means_the_same_alone_and_among_others(said: list[dict[str, Any]]) -> None:
+    """What is found once for a batch is told apart by value and type: 1, 1.0, true and "1" are four names."""
+    calls = [span(number, {**CHAT, **attributes}) for number, attributes in enumerate(said, 1)]
+    assert rows(*calls) == [row for call in calls for row in rows(call)]
