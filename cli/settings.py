@@ -74,6 +74,8 @@ class Settings(BaseSettings):
     checkpoint_ms: Annotated[int, Field(ge=100, le=600_000)] = 1000
     epoch_hours: Annotated[int, Field(ge=1, le=168)] = 24
 
+    aws_tag_prefix: str = "tokenfuse:"
+
     ledger_grace_minutes: Annotated[int, Field(ge=0, le=1440)] = 15
     default_rates: bool = True
     vendor_price_order: tuple[str, ...] = SOURCES
