@@ -1,8 +1,8 @@
 """Bought tokens in the ledger: requests to a vendor's API, summed by all their price depends on, priced by dated lists.
 
 A bought model is the deployment ``vendor/VENDOR/MODEL``. Its quarter hours hold the requests that *finished* in them (vendors
-with prices by time of day go by the completion), so a price that changes on quarter hours holds for all of a sum. Capacity cost is
-the sum of the lines: nothing is idle. What has no price is a hole with its tokens, never 0.
+with prices by time of day go by the completion), so a price that changes on quarter hours holds for all of a sum. Capacity cost
+is the sum of the lines: nothing is idle. What has no price is a hole with its tokens, never 0.
 """
 
 from __future__ import annotations
@@ -33,10 +33,15 @@ NOTHING_IDLE = "bought: nothing is idle"
 BEHIND = "the raw archive, of which bought requests are priced, has not come that far"
 BEHIND_HINT = "it is priced once its segment is archived, within minutes; `tokenfuse doctor` says whether the stream runs"
 MISSING = "the vendor's usage is missing"
+FILL = "import a newer list, or type the price into a vendor-card (docs/vendor-prices.md)"
 MISSING_HINT = "let the gateway ask for usage (stream_options.include_usage)"
 _KIND_OF: Mapping[str, TokenKind] = {
     "input": "input", "cache_write_5m": "input", "cache_write_1h": "input", "cache_read": "input_cached", "output": "output",
     "reasoning": "output",
+}  # fmt: skip
+_BUCKET_OF = {
+    "input_uncached": "input", "input_cache_read": "cache_read", "input_cache_write_5m": "cache_write_5m",
+    "input_cache_write_1h": "cache_write_1h", "output": "output",
 }  # fmt: skip
 
 
@@ -70,7 +75,7 @@ class BoughtSum:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Requests of one key without a price: why, and what would fill it."""
+    """Tokens of one key without a price, and of how many requests they are at most: why, and what would fill it."""
 
     key: BoughtKey
     requests: int
@@ -173,28 +178,39 @@ def _two_currencies(found: Quote, currencies: Iterable[str]) -> Quote:
 def _price(
     one: BoughtSum, found: Quote, exact: dict[LineKey, Decimal], counted: dict[LineKey, tuple[int, int]]
 ) -> Hole | None:  # fmt: skip
-    """Add the sum's lines; the hole when it has no price."""
+    """Add the lines of the tokens that have a price; the hole with those that have none."""
     k = one.key
     if k.status == "refused" and not one.tokens.total:
         return None
     if k.usage_source == "missing":
         return Hole(k, one.requests, one.tokens, MISSING, MISSING_HINT)
-    costs, reason = bucket_costs(one.tokens, found.prices) if found.prices is not None else ({}, found.reason)
-    if one.tokens.total and reason:
-        named = f"{found.label}: {reason}" if found.label and found.prices is not None else reason
-        return Hole(k, one.requests, one.tokens, named, found.hint or "import a newer list, or type the price into a vendor-card")
+    lacking, reason = _lacking(one, found)
+    known = TokenSums(*(getattr(one.tokens, name) - getattr(lacking, name) for name in TOKEN_FIELDS))
+    costs = bucket_costs(known, found.prices)[0] if found.prices is not None else {}
     kind = "served" if k.status == "ok" else "wasted"
-    requests = one.requests
-    tokens = {"input": one.tokens.input_uncached + one.tokens.input_cache_write_5m + one.tokens.input_cache_write_1h,
-              "input_cached": one.tokens.input_cache_read, "output": one.tokens.output}  # fmt: skip
-    for token_kind in [name for name in tokens if tokens[name]] or [""]:
+    requests = one.requests if known.total or not lacking.total else 0
+    tokens = {"input": known.input_uncached + known.input_cache_write_5m + known.input_cache_write_1h,
+              "input_cached": known.input_cache_read, "output": known.output}  # fmt: skip
+    for token_kind in [name for name in tokens if tokens[name]] or ([""] if requests else []):
         line = LineKey(kind, token_kind, k.org, k.team, k.project, k.user, k.key_id, k.service_tier, 0)  # type: ignore[arg-type]
         cost = total(amount for bucket, amount in costs.items() if _KIND_OF[bucket] == token_kind)
         exact[line] = total((exact.get(line, ZERO), cost))
         before = counted.get(line, (0, 0))
         counted[line] = before[0] + tokens.get(token_kind, 0), before[1] + requests
         requests = 0
-    return None
+    return Hole(k, one.requests, lacking, reason, found.hint or FILL) if lacking.total else None
+
+
+def _lacking(one: BoughtSum, found: Quote) -> tuple[TokenSums, str]:
+    """The tokens without a price, and why."""
+    if found.prices is None:
+        return one.tokens, found.reason
+    names = [name for name, bucket in _BUCKET_OF.items() if getattr(found.prices, bucket) is None and getattr(one.tokens, name)]
+    counts = {name: getattr(one.tokens, name) for name in names}
+    if "output" in counts:
+        counts["output_reasoning"] = one.tokens.output_reasoning
+    what = ", ".join(_BUCKET_OF[name] for name in names)
+    return TokenSums(**counts), f"{found.label} has no price of {what}" if names else ""
 
 
 def _behind(inputs: BoughtInputs) -> list[Hole]:

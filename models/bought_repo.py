@@ -31,14 +31,6 @@ _MARK = text("""
     ) AS m (cluster, namespace, model_id, window_start) ORDER BY 1, 2, 3, 4
     ON CONFLICT (cluster, namespace, model_id, window_start) DO UPDATE SET marked_at = excluded.marked_at
 """)
-_HOLE_GROUPS = text(f"""
-    SELECT namespace AS vendor, model_id AS model, sold, reason, max(hint) AS hint, {_SUMS},
-           array_agg(DISTINCT concat_ws('/', nullif(org, ''), nullif(team, ''))) AS tenants,
-           min(window_start) AS first_at, max(window_start) + interval '15 minutes' AS last_at
-    FROM bought_hole WHERE window_start >= :start AND window_start < :end
-        AND (CAST(:org AS varchar) IS NULL OR org = :org) AND (CAST(:team AS varchar) IS NULL OR team = :team)
-    GROUP BY 1, 2, 3, 4 ORDER BY sum(input_uncached + input_cache_read + output) DESC, 1, 2, 3, 4
-""")
 WindowKey = tuple[Deployment, datetime]
 
 
@@ -123,15 +115,6 @@ def replace_holes(connection: Connection, deployment: Deployment, closed: Iterab
     ]  # fmt: skip
     for first in range(0, len(rows), 5_000):
         connection.execute(insert(_HOLES), rows[first : first + 5_000])
-
-
-def unpriced_rows(
-    connection: Connection, window: Window, *, org: str | None = None, team: str | None = None
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Bought requests without a price in closed quarter hours that start in ``window``, most tokens first: vendor, model, sold,
-    reason, hint, requests, the six token counts, tenants, first_at, last_at (half-open)."""
-    rows = connection.execute(_HOLE_GROUPS, {"start": window.start, "end": window.end, "org": org, "team": team})
-    return [dict(row) for row in rows.mappings()]
 
 
 def _usage_values(place: WindowKey, one: BoughtSum) -> dict[str, Any]:

@@ -63,6 +63,17 @@ _UNPRICED = (
     f"unpriced_tokens FROM ({_JOINED} AND x.capacity_cost IS NULL) u"
 )
 
+_PARTLY = (
+    "SELECT window_start, cluster, namespace, model_id, w.currency, '' AS price_source, '' AS utilisation_source, "
+    f"w.weight_source, w.state, window_start AS last, {', '.join(f'NULL AS {name}' for name in TOKEN_SUMS)}, "
+    "0 AS unpriced_windows, b.reason, "
+    "b.input_uncached + b.input_cache_read + b.input_cache_write_5m + b.input_cache_write_1h + b.output AS unpriced_tokens "
+    "FROM bought_hole b JOIN ledger_head h USING (cluster, namespace, model_id, window_start) "
+    "JOIN ledger_window w USING (cluster, namespace, model_id, window_start, version) "
+    "WHERE NOT b.whole AND window_start >= :{since} AND window_start < :{until}"
+)
+"""Bought requests without a price in quarter hours where others have one."""
+
 
 def move_windows(connection: Connection, values: Mapping[str, Any]) -> None:
     """Add (sign 1) or take out (sign -1) the windows of ``starts`` × ``versions`` of a deployment, in the close's transaction."""
@@ -79,7 +90,7 @@ def newest_windows(window: Window, keys: Collection[str], zone_name: str, values
     for n, piece in enumerate(cut):
         names = {"since": f"since_w{n}", "until": f"until_w{n}"}
         values |= {names["since"]: piece.start, names["until"]: piece.end}
-        for part in (_DAYS, _UNPRICED) if piece.level == "day" else (_JOINED,):
+        for part in (_DAYS, _UNPRICED, _PARTLY) if piece.level == "day" else (_JOINED, _PARTLY):
             parts.append(part.format(**names))
     empty = f"SELECT {WINDOW_COLUMNS} FROM ledger_window x WHERE FALSE"
     return f"({' UNION ALL '.join(parts or [empty])})"

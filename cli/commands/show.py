@@ -14,6 +14,7 @@ from cli.commands.budget import budget_rows
 from cli.commands.gpus import gpus
 from cli.commands.match import nodes, unmatched_command
 from cli.commands.metrics import metrics
+from cli.commands.unpriced import unpriced
 from cli.options import Run, common, parse_time, window_options
 from cli.output import Progress, print_json, print_rows
 from cli.show_words import (
@@ -50,6 +51,7 @@ show.add_command(bills)
 show.add_command(charges)
 show.add_command(gpus)
 show.add_command(metrics)
+show.add_command(unpriced)
 show.add_command(nodes)
 show.add_command(unmatched_command)
 
