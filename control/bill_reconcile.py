@@ -15,6 +15,7 @@ from core.bill_facts import BillFacts, Costs, LedgerMoney, MachineMoney, View
 from core.bill_reconcile import rows, unnamed, waterfall
 from core.capacity_charges import HourShare
 from core.money import ZERO, total
+from core.shared_cost import taken_by
 from core.windows import QUARTER_HOUR, Window
 from models.bill_reconcile_repo import (
     ClosedWindow,
@@ -32,6 +33,7 @@ from models.bill_reconcile_repo import (
     unjoined_deliveries,
     unmatched_costs,
 )
+from models.shared_repo import read_rules, shared_charges
 from models.trueup_repo import hour_shares
 
 NO_TENANT = "(no tenant)"
@@ -58,6 +60,7 @@ def _of_scope(connection: Connection, scope: Scope) -> list[dict[str, Any]]:
     hours = _MachineHours(scope, frozenset(d["id"] for d in deliveries))
     for day in machine_days(connection, scope):
         hours.read(connection, day)
+    taken = _taken(connection, scope, hours.deliveries)
     found: list[dict[str, Any]] = []
     for currency in sorted(buckets):
         facts = BillFacts(
@@ -71,9 +74,19 @@ def _of_scope(connection: Connection, scope: Scope) -> list[dict[str, Any]]:
             is_joined=is_joined,
             machines=hours.machines(currency),
             ledger=hours.ledger(currency),
+            shared={(rule, bucket): amount for (rule, bucket, unit), amount in taken.items() if unit == currency},
         )
         found.append(_answer(scope, currency, facts, deliveries, hours.states[currency]))
     return found
+
+
+def _taken(connection: Connection, scope: Scope, deliveries: frozenset[int]) -> dict[tuple[str, str, str], Decimal]:
+    """What shared cost rules take of the scope, by (rule, bucket, currency)."""
+    rules = read_rules(connection)
+    if not rules:
+        return {}
+    days = (scope.first, scope.after) if scope.view == "usage" else (date.min, date.max)
+    return taken_by(shared_charges(connection, *days, rules, deliveries), rules, scope.first)
 
 
 def _stated(deliveries: Sequence[Mapping[str, Any]], currency: str) -> Costs:
@@ -134,7 +147,7 @@ class _MachineHours:
     """Shares every hour of the scope's machines as the ledger's close does, and compares with what is closed."""
 
     def __init__(self, scope: Scope, deliveries: frozenset[int]) -> None:
-        self._scope, self._deliveries = scope, deliveries
+        self._scope, self.deliveries = scope, deliveries
         self._by_currency: dict[str, _Money] = defaultdict(_Money)
         self.states: dict[str, Counter[str]] = defaultdict(Counter)
 
@@ -164,7 +177,7 @@ class _MachineHours:
 
     def _share(self, hour: HourShare, held: dict[tuple[WindowKey, str], _Held]) -> None:
         for share in hour.shares:
-            is_own = share.delivery in self._deliveries
+            is_own = share.delivery in self.deliveries
             if is_own:
                 money = self._by_currency[share.currency]
                 money.rounding = total((money.rounding, share.rounding))

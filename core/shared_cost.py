@@ -141,11 +141,11 @@ def share_costs(
     A charge is taken by one rule at most. What a rule takes and cannot share (no weights in its currency) is not shared, and its
     name says why. ``weights`` by currency.
     """
-    ordered = sorted(rules, key=lambda rule: (rule.position, rule.name))
+    ordered = _ordered(rules)
     taken: dict[tuple[int, str], list[Decimal]] = {}
     left: dict[tuple[str, str], list[Decimal]] = {}
     for charge in charges:
-        n = next((n for n, rule in enumerate(ordered) if rule.holds(charge, month)), None)
+        n = _taker(charge, ordered, month)
         if n is None:
             left.setdefault((f"{charge.bucket}: {charge.service or 'no service named'}", charge.currency), []).append(charge.cost)
         else:
@@ -186,6 +186,27 @@ def place_of(target: Target, holder: str) -> dict[str, str]:
     if len(parts) > TENANT_PARTS or not parts[0]:
         raise BadInput("is no tenant", field="shares", value=holder, hint="write ORG or ORG/TEAM")
     return dict(zip(("org", "team"), parts, strict=False))
+
+
+def taken_by(charges: Iterable[SharedCharge], rules: Sequence[SharedRule], month: date) -> dict[tuple[str, str, str], Decimal]:
+    """What rules take of the charges, by (rule, bucket, currency), whoever bears it."""
+    ordered = _ordered(rules)
+    sums: dict[tuple[str, str, str], Decimal] = {}
+    for charge in charges:
+        n = _taker(charge, ordered, month)
+        if n is not None:
+            key = (ordered[n].name, charge.bucket, charge.currency)
+            sums[key] = total((sums.get(key, ZERO), charge.cost))
+    return sums
+
+
+def _ordered(rules: Sequence[SharedRule]) -> list[SharedRule]:
+    return sorted(rules, key=lambda rule: (rule.position, rule.name))
+
+
+def _taker(charge: SharedCharge, ordered: Sequence[SharedRule], month: date) -> int | None:
+    """The one rule that takes the charge: the first of those that hold."""
+    return next((n for n, rule in enumerate(ordered) if rule.holds(charge, month)), None)
 
 
 def tag_keys(rules: Collection[SharedRule]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, cast
@@ -24,6 +24,7 @@ _CHARGES = text("""
     FROM charge_day c JOIN bill_delivery d ON d.id = c.delivery
     WHERE d.status = 'current' AND c.bucket <> 'split_memo' AND coalesce(c.day, c.billing_period) >= :first
         AND coalesce(c.day, c.billing_period) < :after
+        AND (CAST(:deliveries AS bigint[]) IS NULL OR d.id = ANY(CAST(:deliveries AS bigint[])))
         AND NOT EXISTS (
             SELECT 1 FROM node_charge n WHERE n.delivery = c.delivery AND n.resource_id = c.resource_id AND n.bucket = c.bucket
                 AND n.currency = c.currency
@@ -60,10 +61,17 @@ def end_rule(connection: Connection, name: str, day: date) -> SharedRule:
     return ended
 
 
-def shared_charges(connection: Connection, first: date, after: date, rules: Sequence[SharedRule]) -> list[SharedCharge]:
-    """Charges of current deliveries used on UTC days in ``[first, after)`` (without a day: by their billing period) that are no
-    machine's, as fine as the rules' selectors ask."""
-    values = {"first": first, "after": after, "tags": tag_keys(rules)}
+def shared_charges(
+    connection: Connection, first: date, after: date, rules: Sequence[SharedRule], deliveries: Collection[int] | None = None
+) -> list[SharedCharge]:
+    """Charges of current deliveries (these, or all) used on UTC days in ``[first, after)`` (without a day: by their billing
+    period) that are no machine's, as fine as the rules' selectors ask."""
+    values = {
+        "first": first,
+        "after": after,
+        "tags": tag_keys(rules),
+        "deliveries": None if deliveries is None else sorted(deliveries),
+    }
     values["by_resource"] = any(rule.selector.resource_id for rule in rules)
     return [
         SharedCharge(

@@ -202,3 +202,37 @@ def test_without_a_bill_it_says_how_to_import_one(command: Command) -> None:
     assert command("reconcile") == (0, [], "")
     code, _, error = command("reconcile", "--period", "July")
     assert (code, "--period: is not a month" in error) == (2, True)
+
+
+def statement_of(command: Command, month: str) -> dict[str, Any]:
+    code, found, error = command("ledger", "statement", month)
+    assert code == 0, error
+    return dict(found)
+
+
+def test_julys_correction_is_posted_in_augusts_statement_and_the_closed_july_stays(months: Months, command: Command) -> None:
+    for one in (FIRST, SECOND, THIRD):
+        months.deliver(one)
+    code, closed, error = command("ledger", "close-period", "2026-07", "--reason", "invoice issued")
+    assert (code, closed["refusal"]) == (0, ""), error
+    sent = statement_of(command, "2026-07")
+    months.deliver(AUGUST)
+    assert statement_of(command, "2026-07") == sent
+    august = statement_of(command, "2026-08")
+    corrections = [row for row in august["rows"] if row["section"] == "correction"]
+    assert {row["month"] for row in corrections} == {"2026-07"}
+    assert total(Decimal(row["amount"]) for row in corrections) == Decimal("-12.34")
+    assert all("generated-aws-month 2026-08 v1" in row["why"] for row in corrections)
+    months.reconciled()
+
+
+def test_a_shared_rule_takes_its_charges_once_in_each_view(months: Months, command: Command) -> None:
+    for one in (FIRST, SECOND, THIRD, AUGUST):
+        months.deliver(one)
+    storage = ("storage", "--service", "AmazonS3", "--method", "weight", "--from", "2026-07-01", "--owner", "platform")
+    assert command("shared", "add", *storage)[0] == 0
+    name = "shared by storage: non_gpu"
+    by_invoice = [step(months.reconciled("--period", month), "shared")[name] for month in ("2026-07", "2026-08")]
+    by_usage = [step(months.reconciled("--period", month, "--by-usage"), "shared")[name] for month in ("2026-07", "2026-08")]
+    assert total(by_invoice) == total(by_usage)
+    assert by_usage[0] - by_invoice[0] == Decimal("1.23")
