@@ -388,8 +388,6 @@ def test_a_wrong_table_says_which_entry(wrong: str, right: str) -> None:
 SAID = st.one_of(st.sampled_from(["", "x", "vllm", "openai", "a,b", "1"]), st.integers(0, 1), st.booleans(), st.floats(0, 1))
 NAMES = ["tokenfuse.team", "enduser.id", "gen_ai.system", "server.port", "k8s.cluster.name"]
 CALLS = st.dictionaries(st.sampled_from(NAMES), SAID)
-    st.sampled_from(["tokenfuse.team", "enduser.id", "gen_ai.system", "server.port", "k8s.cluster.name"]), SAID
-)
 
 
 @given(st.lists(CALLS, min_size=1, max_size=6))
