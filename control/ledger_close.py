@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from control.bought_close import close_bought_windows
+from control.ledger_states import by_state
 from core.allocate import Weights, Work
 from core.bought import is_bought
 from core.errors import TokenfuseError, Unavailable
@@ -179,7 +180,8 @@ def ledger_show(
 ) -> dict[str, Any]:
     """Rows of ``tokenfuse ledger show``: lines summed ``by`` keys, and per currency capacity cost, Σ lines and their difference.
 
-    The difference is 0 exactly, or the ledger is broken. ``unpriced`` lists windows without a capacity cost and why.
+    The difference is 0 exactly, or the ledger is broken. ``states``: how sure the windows are, and what bills changed.
+    ``unpriced`` lists windows without a capacity cost and why.
     """
     rows = ledger_rows(connection, by, window, as_of=as_of, filters=filters, zone_name=zone_name)
     narrow = {k: v for k, v in (filters or {}).items() if k in ("deployment", "cluster", "namespace", "model_id")}
@@ -196,7 +198,7 @@ def ledger_show(
         for w in windows
         if w["capacity_cost"] is None
     ]
-    return {"rows": rows, "totals": totals, "windows": len(windows), "unpriced": unpriced}
+    return {"rows": rows, "totals": totals, "states": by_state(windows), "windows": len(windows), "unpriced": unpriced}
 
 
 def _held(connection: Connection, now: datetime, settings: CloseSettings) -> str:

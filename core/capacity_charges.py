@@ -12,6 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 
 from core.capacity import HOUR_US, Capacity, NodeService, ServiceCost, State, capacity_cost
+from core.charge_join import JOINED
 from core.money import ZERO, quantize, split, total
 from core.node_charge import NodeCharge
 from core.rates import BASIS_ORDER, ChargeBasis, Rate
@@ -19,8 +20,6 @@ from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window, floor_time
 
 HOUR = timedelta(hours=1)
-RUNNING_BUCKETS = frozenset({"gpu", "other_compute", "unused_reservation"})
-"""Charges that are a machine's own running. A credit or a correction alone is no price of an hour."""
 _UNASSIGNED = "~"
 """Sorts after every service, so that of equal remainders a service gets the quantum."""
 
@@ -43,8 +42,8 @@ class MoneyShare:
 
 @dataclass(frozen=True, slots=True)
 class HourShare:
-    """``is_billed``: the machine's own running is among the charges, so they are its price; else nobody is given any of it.
-    ``whole_machine``: its GPUs are not known, so those held are taken for all of them."""
+    """``is_billed``: the machine's own running is among the charges, so they are its price; else (a credit alone, a correction)
+    nobody is given any of it. ``whole_machine``: its GPUs are not known, so those held are taken for all of them."""
 
     cluster: str
     node: str
@@ -62,7 +61,7 @@ def share_hour(charges: Sequence[NodeCharge], services: Iterable[NodeService], b
     """
     first = charges[0]
     hour = Window(first.hour, first.hour + HOUR)
-    is_billed = any(c.bucket in RUNNING_BUCKETS or c.hours > 0 for c in charges)
+    is_billed = any(c.bucket in JOINED or c.hours > 0 for c in charges)
     held = sorted((s for s in set(services) if on_machine(s, first) and s.within(hour)), key=repr) if is_billed else []
     gpu_us = _held_us(held, hour)
     billed_us, whole_machine = _billed_us(charges)

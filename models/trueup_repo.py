@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
 from typing import Any, cast
 
@@ -48,17 +48,6 @@ _STATES = text(f"""
     FROM ledger_window w {_HEAD} WHERE {_SPAN} GROUP BY 1, 2 ORDER BY 1, 2
 """)
 _MARKED = text("SELECT count(*) FROM dirty_window WHERE window_start >= :start AND window_start < :end")
-_MARK_FINAL = text("""
-    INSERT INTO dirty_window (cluster, namespace, model_id, window_start, marked_at)
-    SELECT DISTINCT h.cluster, h.namespace, h.model_id, h.window_start, CAST(:at AS timestamptz)
-    FROM node_charge c
-    JOIN node_service s ON s.cluster = c.cluster AND s.node = c.node
-        AND s.in_service_from < c.hour + interval '1 hour' AND (s.in_service_to IS NULL OR s.in_service_to > c.hour)
-    JOIN ledger_head h ON (h.cluster, h.namespace, h.model_id) = (s.cluster, s.namespace, s.model_id)
-        AND h.window_start >= c.hour AND h.window_start < c.hour + interval '1 hour'
-    WHERE c.delivery = :delivery ORDER BY 1, 2, 3, 4
-    ON CONFLICT (cluster, namespace, model_id, window_start) DO UPDATE SET marked_at = excluded.marked_at
-""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +169,6 @@ def standing(connection: Connection, window: Window) -> Standing:
         else:
             states[r.state] = r.windows
     return Standing(states, unpriced, reason, int(connection.execute(_MARKED, bound).scalar_one()))
-
-
-def mark_delivery(connection: Connection, delivery: int, at: datetime) -> int:
-    """Mark the closed windows that a delivery's machine charges price, as when its invoice is issued; returns how many."""
-    return connection.execute(_MARK_FINAL, {"delivery": delivery, "at": at}).rowcount
 
 
 class _Sum:

@@ -87,6 +87,9 @@ def show(run: Run, by: str, as_of: str | None, into: str | None, via: str, windo
         else:
             print_rows(shown["rows"], as_json=False, title="Ledger lines (allocation basis)", empty=empty)
         print_rows(shown["totals"], as_json=False, title="Do the lines close on the capacity cost?")
+        print_rows(
+            shown["states"], as_json=False, title="By rates (provisional), by bills (trued_up), by issued invoices (final)"
+        )
         if shown["unpriced"]:
             print_rows(shown["unpriced"], as_json=False, title="Without a price")
     if broken:

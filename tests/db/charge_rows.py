@@ -13,9 +13,19 @@ from core.node_charge import NodeCharge
 from models.billing_repo import BillVersion, NewBill, add_version, current_of, supersede
 from models.node_charge_repo import replace_node_charges
 from models.tables import BillDeliveryRow, ChargeDayRow
-from models.trueup_repo import mark_delivery
 
 HOUR = timedelta(hours=1)
+_MARK = text("""
+    INSERT INTO dirty_window (cluster, namespace, model_id, window_start, marked_at)
+    SELECT DISTINCT h.cluster, h.namespace, h.model_id, h.window_start, CAST(:at AS timestamptz)
+    FROM node_charge c
+    JOIN node_service s ON s.cluster = c.cluster AND s.node = c.node
+        AND s.in_service_from < c.hour + interval '1 hour' AND (s.in_service_to IS NULL OR s.in_service_to > c.hour)
+    JOIN ledger_head h ON (h.cluster, h.namespace, h.model_id) = (s.cluster, s.namespace, s.model_id)
+        AND h.window_start >= c.hour AND h.window_start < c.hour + interval '1 hour'
+    WHERE c.delivery = :delivery ORDER BY 1, 2, 3, 4
+    ON CONFLICT (cluster, namespace, model_id, window_start) DO UPDATE SET marked_at = excluded.marked_at
+""")
 
 
 def bill(
@@ -57,6 +67,11 @@ def node_charge(delivery: BillVersion, hour: datetime, effective: str, **changes
         "resource_id": "i-1", "instance_type": "g5.xlarge", "source": "", "is_final": False, "delivery": delivery.id,
     }  # fmt: skip
     return NodeCharge(**{**given, **changes})
+
+
+def mark_delivery(connection: Connection, delivery: int, at: datetime) -> None:
+    """Mark the closed windows of its machines' hours, as the join does where money or finality changed."""
+    connection.execute(_MARK, {"delivery": delivery, "at": at})
 
 
 def make_final(connection: Connection, delivery: BillVersion, at: datetime) -> None:

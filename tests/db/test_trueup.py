@@ -54,6 +54,12 @@ def test_the_estimate_and_the_true_up_are_versions_one_and_two(closed: Engine) -
     assert tuple(second) == (2, "trued_up", Decimal("0.13"), Decimal("0.13"), Decimal("0.2515"), "aws cur 2026-07 v1 (effective)")
     assert windows[0]["detail"]["trueup"] == {"estimate": "0.2515", "difference": "-0.1215", "price_source": "test card (list)"}
     assert [(t["capacity_cost"], t["difference"]) for t in shown["totals"]] == [(Decimal("0.52"), Decimal(0))]
+    assert shown["states"] == [
+        {
+            "state": "trued_up", "currency": "USD", "windows": 4, "capacity_cost": Decimal("0.52"),
+            "charged_cost": Decimal("0.52"), "estimate_cost": Decimal("1.006"), "trueup": Decimal("-0.486"),
+        }
+    ]  # fmt: skip
 
 
 def test_an_invoice_makes_it_final_as_a_version_of_the_same_money(closed: Engine) -> None:
