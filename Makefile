@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/
 PYTEST := $(RUN)pytest
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup demo test test-fast test-db test-flink test-browser test-litellm test-prometheus bench ci lint types imports fmt clean browser litellm-env prometheus
+.PHONY: help setup demo test test-fast test-db test-flink test-browser test-litellm test-prometheus bench ci lint types imports fmt clean browser litellm-env prometheus focus-validator-env
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,13 +24,16 @@ browser: $(STAMP) ## install Chromium for the browser tests
 litellm-env: $(STAMP) ## build the separate environment of the LiteLLM the tests start
 	@bash scripts/litellm_env.sh
 
+focus-validator-env: $(STAMP) ## build the separate environment of the FOCUS validator (Python 3.12, where there is one)
+	@bash scripts/focus_validator_env.sh
+
 prometheus: $(STAMP) ## unpack the Prometheus the tests start
 	@bash scripts/prometheus.sh
 
 demo: $(STAMP) ## start everything on sample data and print the URLs (Ctrl-C stops it)
 	@$(RUN)tokenfuse demo
 
-test: $(STAMP) browser litellm-env prometheus ## run every test
+test: $(STAMP) browser litellm-env prometheus focus-validator-env ## run every test
 	@$(PYTEST) tests guard/tests
 
 test-fast: $(STAMP) ## the pure and contract tests

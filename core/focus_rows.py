@@ -31,6 +31,7 @@ COLUMNS: Mapping[str, ColumnType] = {
     "BilledCost": "decimal", "BillingAccountId": "text", "BillingAccountName": "text", "BillingCurrency": "text",
     "BillingPeriodEnd": "time", "BillingPeriodStart": "time", "ChargeCategory": "text", "ChargeClass": "text",
     "ChargeDescription": "text", "ChargeFrequency": "text", "ChargePeriodEnd": "time", "ChargePeriodStart": "time",
+    "CommitmentDiscountStatus": "text",
     "ConsumedQuantity": "decimal", "ConsumedUnit": "text", "ContractedCost": "decimal", "EffectiveCost": "decimal",
     "InvoiceId": "text", "InvoiceIssuerName": "text", "ListCost": "decimal", "PricingCategory": "text",
     "PricingQuantity": "decimal", "PricingUnit": "text", "ProviderName": "text", "PublisherName": "text", "ResourceId": "text",
@@ -44,7 +45,8 @@ COLUMNS: Mapping[str, ColumnType] = {
     "x_Requests": "integer", "x_Cluster": "text", "x_Namespace": "text", "x_ModelId": "text", "x_Organisation": "text",
     "x_Team": "text", "x_Project": "text", "x_PrincipalId": "text", "x_CredentialId": "text", "x_ServiceTier": "text",
 }  # fmt: skip
-"""Every column in the order of the file, and its type. All FOCUS columns come first."""
+"""Every column in the order of the file, and its type. All FOCUS columns come first. CommitmentDiscountStatus is always null: a
+rule on ConsumedQuantity reads it, and validators fail where it is absent."""
 CRITERIA: tuple[str, ...] = (
     "ACCOUNT_NAMING_SUPPORTED", "BILLING_BASED_ON_PROVISIONED_RESOURCES_SUPPORTED", "MULTIPLE_PRICING_CATEGORIES_SUPPORTED",
     "MULTIPLE_SUB_ACCOUNT_TYPES_SUPPORTED", "RESOURCE_TYPE_ASSIGNMENT_SUPPORTED", "SUB_ACCOUNT_SUPPORTED", "TAGGING_SUPPORTED",

@@ -22,6 +22,10 @@ class Place(Protocol):
     """Keys are relative to the place, with forward slashes."""
 
     def name(self, key: str) -> str: ...
+    def reference(self, key: str) -> str:
+        """How a manifest names a file, ending in the key: a URL, or relative to the folder, which may be moved."""
+        ...
+
     def workspace(self) -> Path:
         """A folder to write in; the caller removes it."""
         ...
@@ -42,6 +46,9 @@ class Folder:
 
     def name(self, key: str) -> str:
         return str(self._root / key)
+
+    def reference(self, key: str) -> str:
+        return f"./{key}"
 
     def workspace(self) -> Path:
         """Inside the folder, so that a finished file moves into its place at once; hidden, so that nobody reads it before."""
@@ -82,6 +89,9 @@ class Bucket:
 
     def name(self, key: str) -> str:
         return f"s3://{self._bucket}/{self._key(key)}"
+
+    def reference(self, key: str) -> str:
+        return self.name(key)
 
     def workspace(self) -> Path:
         return Path(tempfile.mkdtemp(prefix="tokenfuse-export-"))

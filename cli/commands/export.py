@@ -16,7 +16,8 @@ from core.money import plain
 from core.windows import Window
 from models.database import snapshot
 from models.focus_repo import GRAINS, Grain
-from reports.focus_export import ROW_KINDS, Exported, ExportSettings, RowKinds, export_focus
+from reports.focus_delivery import ROW_KINDS, ExportSettings, RowKinds
+from reports.focus_export import Exported, export_focus
 from reports.focus_files import ENDINGS, FileFormat
 from reports.places import place_of
 

@@ -18,7 +18,8 @@ from sqlalchemy import Engine, text
 from core.focus_rows import Issuer
 from core.windows import Window
 from models.database import open_engine, snapshot
-from reports.focus_export import Exported, ExportSettings, export_focus
+from reports.focus_delivery import ExportSettings
+from reports.focus_export import Exported, export_focus
 from reports.places import Folder
 
 NOW = datetime(2026, 7, 5, tzinfo=UTC)

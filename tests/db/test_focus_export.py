@@ -146,7 +146,7 @@ def test_the_same_period_again_takes_the_formers_place(db: Engine, tmp_path: Pat
     assert len(files) == 2
     assert not Path(first.periods[0].file).exists()
     manifest = json.loads(Path(second.periods[0].manifest).read_text())
-    assert manifest["dataFiles"] == [Path(second.periods[0].file).relative_to(tmp_path).as_posix()]
+    assert manifest["dataFiles"] == [f"./{Path(second.periods[0].file).relative_to(tmp_path).as_posix()}"]
     with pytest.raises(Conflict, match="would take its place"):
         export(db, tmp_path, Window(JUNE.start, JUNE.start + 4 * QUARTER_HOUR))
 
