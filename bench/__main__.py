@@ -29,6 +29,7 @@ ROWS = {
     "queries": "bench.queries",
     "spool": "bench.spool_part",
     "ledger": "bench.ledger_difference",
+    "month": "bench.ledger_month",
     "scrape": "bench.scrape_map",
     "bills": "bench.bill_import",
 }
