@@ -96,6 +96,23 @@ def key_names(connection: Connection) -> dict[str, Names]:
     return {key_id: tuple(names) for key_id, names in found.items()}
 
 
+def with_key_alias(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows; those with a ``key_id`` get ``key_alias`` behind it: what its gateway calls the key now, or called it last; ''
+    where none was told."""
+    keys = {row["key_id"] for row in rows if row.get("key_id")}
+    a = IdentityAliasRow
+    query = select(a.external_id, a.alias).where(a.kind == "key", a.external_id.in_(keys)).order_by(a.valid_from, a.id)
+    names = {key: alias for key, alias in connection.execute(query)} if keys else {}
+    return [
+        {
+            name: told
+            for key, value in row.items()
+            for name, told in ((key, value), *((("key_alias", names.get(value, "")),) if key == "key_id" else ()))
+        }
+        for row in rows
+    ]
+
+
 def put_aliases(connection: Connection, source: str, aliases: Iterable[Alias], now: datetime) -> AliasChanges:
     """Take over what a gateway says now: a new name or owner ends the old row at ``now`` and opens another; what it lists no
     longer keeps its last name. The same again changes nothing."""

@@ -15,6 +15,7 @@ from api.schemas.types import CostBasis
 from api.tenancy import confine, require_all_tenants
 from core.errors import BadInput
 from core.windows import Window
+from models.identity_repo import with_key_alias
 from models.ledger_repo import LINE_KEYS, WINDOW_KEYS, ledger_rows, ledger_windows, unit_cost_rows
 from models.quality_repo import freshness
 
@@ -42,7 +43,7 @@ def unit_cost(
         filters=confine(caller, of_ledger(filters)), zone_name=parts.settings.zone,
     )  # fmt: skip
     meta = window_meta(window) | {"basis": basis, "freshness": freshness(connection)}
-    return {"rows": rows.of(found), "total_rows": len(found), "meta": meta}
+    return {"rows": with_key_alias(connection, rows.of(found)), "total_rows": len(found), "meta": meta}
 
 
 @routes.get("/v1/ledger", response_model=LedgerOut, response_model_exclude_unset=True)
@@ -56,7 +57,7 @@ def ledger(
         filters=confine(caller, of_ledger(filters)), zone_name=parts.settings.zone,
     )  # fmt: skip
     meta = window_meta(window) | {"freshness": freshness(connection)}
-    return {"rows": rows.of(found), "total_rows": len(found), "meta": meta}
+    return {"rows": with_key_alias(connection, rows.of(found)), "total_rows": len(found), "meta": meta}
 
 
 @routes.get("/v1/ledger/windows", response_model=LedgerWindowsOut, response_model_exclude_unset=True)

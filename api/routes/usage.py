@@ -14,6 +14,7 @@ from api.schemas.reads import CoverageOut, UsageOut
 from api.tenancy import confine, require_all_tenants
 from core.errors import BadInput
 from core.windows import Window, floor_time
+from models.identity_repo import with_key_alias
 from models.quality_repo import freshness
 from models.usage_repo import COVERAGE_KEYS, USAGE_KEYS, coverage_rows, usage_rows
 
@@ -38,7 +39,7 @@ def usage(
         connection, parse_by(by, USAGE_KEYS), window, confine(caller, filters), zone_name=parts.settings.zone
     )  # fmt: skip
     meta = window_meta(window) | {"freshness": freshness(connection)}
-    return {"rows": rows.of(found), "total_rows": len(found), "meta": meta}
+    return {"rows": with_key_alias(connection, rows.of(found)), "total_rows": len(found), "meta": meta}
 
 
 @routes.get("/v1/coverage", response_model=CoverageOut, response_model_exclude_unset=True)

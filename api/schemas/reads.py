@@ -29,6 +29,7 @@ class Keys(BaseModel):
     project: str | None = None
     user: str | None = None
     key_id: str | None = None
+    key_alias: str | None = Field(None, description="Beside `key_id`: what its gateway calls the key, '' where not known.")
     service_tier: str | None = None
     status: str | None = None
     usage_source: str | None = None

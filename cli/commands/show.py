@@ -36,6 +36,7 @@ from models.database import transaction
 from models.efficiency_repo import efficiency_rows
 from models.feature_figures_repo import feature_rows, tool_edges
 from models.heat_map_repo import heat_map
+from models.identity_repo import with_key_alias
 from models.ledger_repo import unit_cost_rows
 from models.quality_repo import data_faults, quarantine_counts
 from models.standing_repo import StandingCheck
@@ -85,7 +86,8 @@ _where = click.option("--where", "given", multiple=True, metavar="KEY=VALUE", he
 def usage(run: Run, by: str, given: tuple[str, ...], window: Window) -> None:
     """Requests and tokens, by any keys (also minute, hour, day)."""
     with database(run.settings) as engine, transaction(engine) as connection:
-        rows = usage_rows(connection, _keys(by), _minutes(window), _filters(given), zone_name=run.settings.zone)
+        found = usage_rows(connection, _keys(by), _minutes(window), _filters(given), zone_name=run.settings.zone)
+        rows = with_key_alias(connection, found)
     print_rows(rows, as_json=run.as_json, empty="No usage in this time range.")
 
 
@@ -98,7 +100,8 @@ def usage(run: Run, by: str, given: tuple[str, ...], window: Window) -> None:
 def unit_cost(run: Run, by: str, basis: Any, given: tuple[str, ...], window: Window) -> None:
     """Cost per million tokens and per request, from closed quarter hours; unknown where it is not defined, with the reason."""
     with database(run.settings) as engine, transaction(engine) as connection:
-        rows = unit_cost_rows(connection, _keys(by), window, basis, filters=_filters(given), zone_name=run.settings.zone)
+        found = unit_cost_rows(connection, _keys(by), window, basis, filters=_filters(given), zone_name=run.settings.zone)
+        rows = with_key_alias(connection, found)
     told = rows if run.as_json else [unit_cost_words(row) for row in rows]
     print_rows(
         told,

@@ -15,7 +15,7 @@ from core.identity_codec import decode_rules
 from core.identity_state import Alias
 from ingest.identity.litellm import read_tables
 from models.audit_repo import list_audit
-from models.identity_repo import AliasChanges, key_names, list_aliases, newer_state, put_aliases, rule_versions
+from models.identity_repo import AliasChanges, key_names, list_aliases, newer_state, put_aliases, rule_versions, with_key_alias
 
 pytestmark = pytest.mark.db
 NOW = datetime(2026, 11, 30, 12, 0, 20, tzinfo=UTC)
@@ -147,3 +147,14 @@ def test_litellms_tables_are_read_whatever_columns_they_have(db: Engine, db_url:
 def test_a_database_without_litellm_says_so(db_url: str) -> None:
     with pytest.raises(BadInput, match="litellm_db_url"):
         read_tables(db_url)
+
+
+def test_rows_with_a_key_say_what_it_is_called_now_or_was_last(db: Engine) -> None:
+    with db.begin() as connection:
+        put_aliases(connection, "litellm", [Alias("key", "h1", "old")], NOW)
+        put_aliases(connection, "litellm", [Alias("key", "h1", "new"), Alias("user", "h2", "ann")], NOW + HOUR)
+        rows = with_key_alias(connection, [{"team": "t", "key_id": key, "requests": 1} for key in ("h1", "h2", "")])
+        assert [(list(row), row["key_alias"]) for row in rows] == [
+            (["team", "key_id", "key_alias", "requests"], alias) for alias in ("new", "", "")
+        ]
+        assert with_key_alias(connection, [{"team": "t"}]) == [{"team": "t"}]

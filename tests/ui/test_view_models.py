@@ -28,7 +28,17 @@ from ui.view_models.overview import (
 )
 from ui.view_models.provenance import merged_meta, provenance_line, scope_name
 from ui.view_models.tables import Column, Table, as_csv, table
-from ui.view_models.unit_cost import GROUPS, NO_NAME, ordered, reasons_words, unit_cards, unit_points, unit_table, unit_unknowns
+from ui.view_models.unit_cost import (
+    GROUPS,
+    NO_NAME,
+    key_words,
+    ordered,
+    reasons_words,
+    unit_cards,
+    unit_points,
+    unit_table,
+    unit_unknowns,
+)
 
 NOW = datetime(2026, 11, 18, 12, 7, 30, tzinfo=UTC)
 
@@ -224,3 +234,17 @@ def test_negative_numbers_stay_numbers_in_the_file(value: Decimal) -> None:
 
 def _read(data: bytes) -> list[list[str]]:
     return list(csv.reader(io.StringIO(data.decode("utf-8-sig"))))
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"key_id": "k-17", "key_alias": "rag prod"}, "rag prod (k-17)"),
+        ({"key_id": "0123456789abcdef", "key_alias": "rag"}, "rag (0123456789ab…)"),
+        ({"key_id": "k-17", "key_alias": ""}, "k-17"),
+        ({"key_id": "k-17"}, "k-17"),
+        ({"key_id": "", "key_alias": ""}, NO_NAME),
+    ],
+)
+def test_a_key_is_shown_by_its_name_with_its_id(row: dict[str, str], words: str) -> None:
+    assert key_words(row, "key_id") == words

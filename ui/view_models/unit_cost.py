@@ -24,7 +24,7 @@ GROUPS: Mapping[str, str] = {
 }  # fmt: skip
 TIME_GROUPS = ("quarter_hour", "hour", "day")
 NO_NAME = "(unnamed or unattributed)"
-CHART_ROWS = 20
+CHART_ROWS, KEY_SHOWN = 20, 12
 
 Row = Mapping[str, Any]
 
@@ -37,11 +37,18 @@ def ordered(rows: Sequence[Row], by: str) -> list[Row]:
 
 
 def key_words(row: Row, by: str) -> str:
-    """The group's name; times in UTC."""
+    """The group's name; times in UTC; a key by what its gateway calls it, with the beginning of its id."""
     value = row.get(by)
+    if by == "key_id" and value and row.get("key_alias"):
+        return f"{row['key_alias']} ({shortened(value)})"
     if by in TIME_GROUPS:
         return stamp(value)
     return str(value) if value not in (None, "") else NO_NAME
+
+
+def shortened(key_id: str) -> str:
+    """Enough of an id to tell keys of one name apart."""
+    return key_id if len(key_id) <= KEY_SHOWN else f"{key_id[:KEY_SHOWN]}…"
 
 
 def unit_table(rows: Sequence[Row], by: str, before: Sequence[Row]) -> Table:
