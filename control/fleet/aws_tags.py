@@ -16,8 +16,9 @@ from core.errors import TokenfuseError
 from core.tag_plan import Batch, TagChange, batches
 
 RESOURCES_A_CALL = 20
-"""TagResources and UntagResources; GetResources takes 100."""
-READ_A_CALL = 100
+"""TagResources and UntagResources."""
+READ_A_CALL = 50
+"""GetResources takes 100 ARNs and answers 50 a page, and takes no page token beside ARNs."""
 TAGS_A_CALL = 20
 """UpdateCostAllocationTagsStatus; ListCostAllocationTags takes 100."""
 TAGGING = "resourcegroupstaggingapi"
