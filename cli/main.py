@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "rebuild": ("cli.commands.stream", "apply retained deltas again after a restore"),
     "show": ("cli.commands.show", "usage, unit-cost, coverage, budgets, quality"),
     "rates": ("cli.commands.rates", "dated prices: import, list"),
+    "costbook": ("cli.commands.costbook", "own racks: issue a month of their cost as a bill"),
     "node": ("cli.commands.node", "capacity: declare, end, identify, list the GPUs in service"),
     "match": ("cli.commands.match", "which machine a charge is of: list, run, confirm, ignore, undo"),
     "ledger": ("cli.commands.ledger", "close quarter hours and months, their lines and statements"),

@@ -84,8 +84,10 @@ class Prices:
     currency: str
 
 
-def known_energy(book: CostBook, entry: PowerEntry, month: date) -> MonthEnergy:
-    """Energy of the month by day and node in service, of an entry that is read or declared (``gpus``: from the database)."""
+def known_energy(book: CostBook, entry: PowerEntry, month: date, until: date) -> MonthEnergy:
+    """Energy of the month by day and node in service, of an entry that is read or declared (``gpus``: from the database).
+
+    Declared kWh are of the whole month; only days before ``until`` are missed where they are not read."""
     days = days_of(month)
     served = {day: [node for node in entry.nodes if book.asset_of(node).in_service(day)] for day in days}
     if entry.meter == "declared":
@@ -100,7 +102,7 @@ def known_energy(book: CostBook, entry: PowerEntry, month: date) -> MonthEnergy:
     for day in days:
         drawn = _between(entry.readings, day_window(day))
         if drawn is None:
-            unread.append(day)
+            unread += [day] if day < until else []
         elif served[day]:
             found += [Energy(n, day_window(day), kwh) for n, kwh in split(drawn, dict.fromkeys(served[day], 1)).items()]
     said = (

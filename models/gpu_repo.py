@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, localcontext
 from typing import Any
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 
 from core.efficiency import GpuSums
 from core.errors import BadInput
-from core.gpu_use import GpuTime, gpus_of
+from core.gpu_use import ENOUGH, GpuTime, gpus_of
 from core.money import CONTEXT
 from core.windows import Window, zone
 from models.rates_repo import read_services
@@ -68,6 +68,42 @@ def _figures(by: Sequence[str], row: Row) -> Row:
 def _ratio(part: int, of: int) -> Decimal | None:
     with localcontext(CONTEXT):
         return (Decimal(part) / of).quantize(DIGITS) if of else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHourEnergy:
+    """What the GPUs of a node drew in an hour: by their counters, else by sampled power. ``gpus`` were seen. None: neither was
+    known for enough of the hour (``core.gpu_use.ENOUGH``) of ``paid`` GPUs."""
+
+    node: str
+    hour: datetime
+    gpus: int
+    kwh: Decimal | None
+
+
+def node_energy(connection: Connection, window: Window, paid: Mapping[str, int]) -> list[NodeHourEnergy]:
+    """By node of ``paid`` (node to how many GPUs it has) and hour of the window, oldest first; hours without a sample are left
+    out. MIG instances have no energy of their own."""
+    rows = connection.execute(_NODE_ENERGY, {"start": window.start, "end": window.end, "nodes": sorted(paid)})
+    return [NodeHourEnergy(row.node, row.hour, row.gpus, _hour_kwh(row, paid[row.node])) for row in rows]
+
+
+_NODE_ENERGY = text("""
+    SELECT node, hour, count(DISTINCT gpu) AS gpus, sum(energy_uj)::bigint AS energy_uj,
+      sum(energy_seen_us)::bigint AS energy_seen_us, sum(power_uj)::bigint AS power_uj,
+      sum(power_seen_us)::bigint AS power_seen_us
+    FROM gpu_hour WHERE hour >= :start AND hour < :end AND node = ANY(CAST(:nodes AS text[])) AND mig = ''
+    GROUP BY node, hour ORDER BY hour, node
+""")
+
+
+def _hour_kwh(row: Any, paid: int) -> Decimal | None:
+    part, of = ENOUGH
+    for total, seen in (("energy_uj", "energy_seen_us"), ("power_uj", "power_seen_us")):
+        if getattr(row, seen) * of >= paid * 3_600_000_000 * part:
+            with localcontext(CONTEXT):
+                return Decimal(getattr(row, total)) / UJ_PER_KWH
+    return None
 
 
 def deployment_gpus(connection: Connection, step: str | None, window: Window, zone_name: str) -> dict[Key, GpuSums]:

@@ -96,7 +96,7 @@ def bill(
     if run.as_json:
         print_json({"imported": [asdict(one) for one in done], "refused": refused})
     else:
-        _report(done, refused)
+        report(done, refused)
     return 2 if refused else 0
 
 
@@ -121,7 +121,8 @@ def _import_all(
     return done, refused
 
 
-def _report(done: list[ImportedBill], refused: list[dict[str, Any]]) -> None:
+def report(done: list[ImportedBill], refused: list[dict[str, Any]]) -> None:
+    """What became of each delivery, for people."""
     for one in done:
         totals = "; ".join(f"{t['currency']} billed {t['billed']}, effective {t['effective']}" for t in one.totals)
         final = f"invoice {', '.join(one.invoice_ids)}" if one.is_final else "not final"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +12,9 @@ import yaml
 
 from core.node_price import Shape
 
+OWN_RACKS = "own-racks"
+"""Provider of machines of a cost book; their type says what they hold: ``8x H100-80GB``."""
+_OWN = re.compile(r"([1-9]\d{0,3})x (\S.*)")
 _FILE = Path(__file__).with_name("instance_types.yaml")
 
 
@@ -31,11 +35,19 @@ class InstanceType:
 def instance_type(provider: str, name: str) -> InstanceType | None:
     """The machine, None where the table has no such type; an unknown cloud is tried with all. ``ml.`` (SageMaker) and Azure's
     ``Standard_`` do not matter, nor do letter case, blanks and underscores."""
+    if provider == OWN_RACKS:
+        own = _OWN.fullmatch(name)
+        return InstanceType(own[2], int(own[1]), 0, 0) if own else None
     tables = _tables()
     for cloud in (provider,) if provider in tables else tuple(tables):
         if found := tables[cloud].get(_key(name)):
             return found
     return None
+
+
+def own_machine(gpus: int, gpu_type: str) -> str:
+    """The type name of a machine in own racks."""
+    return f"{gpus}x {gpu_type}"
 
 
 def _key(name: str) -> str:

@@ -191,7 +191,7 @@ def pue(factor: str, sku: str = "rack", since: datetime = LONG_AGO) -> Rate:
 
 
 def cost_of(entry: PowerEntry, rates: list[Rate], nodes: tuple[str, ...] = ("n1",)) -> tuple[Decimal, Decimal]:
-    energy = known_energy(book(asset(nodes=nodes)), entry, JULY)
+    energy = known_energy(book(asset(nodes=nodes)), entry, JULY, END_OF_JULY)
     lines = power_lines(entry, energy.energy, Prices(rates, "EUR"), END_OF_JULY)
     return total(line.quantity or Decimal(0) for line in lines), total(line.amount for line in lines)
 
@@ -241,7 +241,7 @@ def test_meter_readings_are_spread_over_the_time_between_them() -> None:
 
 def test_days_without_readings_on_both_sides_are_named() -> None:
     readings = (Reading(datetime(2026, 7, 3, tzinfo=UTC), Decimal(0)), Reading(datetime(2026, 7, 31, tzinfo=UTC), Decimal(28)))
-    found = known_energy(book(asset()), PowerEntry("p", ("n1",), "readings", "rack", readings), JULY)
+    found = known_energy(book(asset()), PowerEntry("p", ("n1",), "readings", "rack", readings), JULY, END_OF_JULY)
     assert total(one.kwh for one in found.energy) == 28
     assert found.unmeasured == ("p: no readings on both sides of 2026-07-01 and 2 more days",)
 
@@ -253,7 +253,7 @@ def test_a_meter_does_not_run_backwards() -> None:
 
 
 def test_a_month_without_a_declared_kwh_is_said() -> None:
-    found = known_energy(book(asset()), DECLARED, date(2026, 8, 1))
+    found = known_energy(book(asset()), DECLARED, date(2026, 8, 1), date(2026, 9, 1))
     assert (found.energy, found.unmeasured) == ((), ("p: no kWh is declared for 2026-08",))
 
 
