@@ -125,8 +125,10 @@ class LedgerWindowOut(BaseModel):
     deployment: str
     window_start: Time
     version: int
-    state: str
+    state: str = Field(description="provisional (by rates), trued_up (by bills) or final (by invoices).")
     currency: str
+    charged_cost: AmountOut | None = Field(description="The part of the capacity cost that bills say; null: none is billed.")
+    estimate_cost: AmountOut | None = Field(description="Of a billed quarter hour: what rates alone say; null: they do not tell.")
     capacity_cost: AmountOut | None = Field(description="null: a price or the inventory is unknown; `detail.reason` says which.")
     used_cost: AmountOut | None
     utilisation_ppm: int | None
