@@ -21,9 +21,7 @@ _MACROS = (
     # Whole quanta of 1e-12 of an amount's size, from its text: no rounding, whatever its scale.
     "CREATE OR REPLACE MACRO quanta_of(x) AS CAST(split_part(CAST(abs(x) AS VARCHAR), '.', 1) || "
     "rpad(left(split_part(CAST(abs(x) AS VARCHAR), '.', 2), 12), 12, '0') AS HUGEINT)",
-    "CREATE OR REPLACE MACRO padded(q) AS "
-    "lpad(CAST(q AS VARCHAR), CAST(greatest(13, length(CAST(q AS VARCHAR))) AS INTEGER), '0')",
-    "CREATE OR REPLACE MACRO amount_of(q) AS CAST(left(padded(q), -12) || '.' || right(padded(q), 12) AS DECIMAL(38, 12))",
+    "CREATE OR REPLACE MACRO amount_of(q) AS CAST(q AS DECIMAL(26, 0)) * CAST('0.000000000001' AS DECIMAL(12, 12))",
 )
 
 
@@ -129,16 +127,17 @@ def place(session: Any, scales: Scales) -> None:
 def _cut(shared: str, keys: str, one: str) -> str:
     """Charges of several hours, a row an hour, with the part of the interval before it (``lo``) and up to its end (``hi``)."""
     columns = ", ".join((*COSTS, "hours"))
+    quanta = ", ".join(f"quanta_of({name}) AS q_{name}" for name in (*COSTS, "hours"))
     return f"""
     SELECT *, date_diff('us', s, greatest(hour, s)) AS lo, date_diff('us', s, least(hour + INTERVAL 1 HOUR, e)) AS hi,
       date_diff('us', s, e) AS long
-    FROM (SELECT {shared}, s, e, {columns},
+    FROM (SELECT {shared}, s, e, {columns}, {quanta},
       unnest(generate_series(date_trunc('hour', s), e - INTERVAL 1 MICROSECOND, INTERVAL 1 HOUR)) AS hour
       FROM machine_charges SEMI JOIN owned USING ({keys}) WHERE s IS NOT NULL AND NOT ({one}))"""
 
 
 def _share(name: str, scales: Scales) -> str:
-    quanta = f"quanta_of({name})"
+    quanta = f"q_{name}"
     share = f"amount_of({quanta} * hi // long - {quanta} * lo // long)"
     scale = scales.of(name)
     part = f"CASE WHEN {name} < 0 THEN -{share} ELSE {share} END"
