@@ -8,16 +8,15 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection
 
+from control.explain_bill import bill_level, bill_only, tie_to_ledger
 from core.errors import BadInput
 from core.explain import EFFECTS, Change, DeploymentUse, explain_deployment, total_change
 from core.money import CONTEXT, ZERO, total
 from core.windows import Window
-from models.explain_repo import UseKey, allocated_to_tenants, closed_until, deployment_uses, has_bills, unpriced
+from models.explain_repo import UseKey, allocated_to_tenants, closed_until, deployment_uses, unpriced
 
 By = Literal["tenant", "deployment", "model"]
 BY: tuple[By, ...] = ("tenant", "deployment", "model")
-NO_BILL = "no bill imported"
-NOT_JOINED = "bills are imported; which of their charges no usage explains is not told here yet"
 TEXTS: Mapping[str, str] = {
     "days": "the periods differ in length",
     "rate": "price of a GPU-hour",
@@ -38,7 +37,8 @@ TEXTS: Mapping[str, str] = {
 
 
 def explain(connection: Connection, first: Window, second: Window, by: By = "deployment") -> dict[str, Any]:
-    """Totals per currency with effects that add up to the change exactly, prices by GPU type, and the movers ``by`` a key.
+    """Totals per currency with effects that add up to the change exactly, prices by GPU type, the movers ``by`` a key, and
+    above them the change of the bills (``control.explain_bill``).
 
     Only closed quarter hours with a price are compared; the others are listed in ``unpriced``. Raises BadInput for an unknown
     ``by``.
@@ -47,11 +47,13 @@ def explain(connection: Connection, first: Window, second: Window, by: By = "dep
         raise BadInput("unknown key", field="by", value=by, hint=f"known: {', '.join(BY)}")
     uses = (deployment_uses(connection, first), deployment_uses(connection, second))
     changes = _changes(uses, first, second)
-    bills = NOT_JOINED if has_bills(connection) else NO_BILL
+    totals = [_total(currency, changes) for currency in sorted({currency for _, currency in changes})]
+    bill = bill_level(connection, first, second)
+    tie_to_ledger(bill, totals)
     return {
         "first": _period(connection, first),
         "second": _period(connection, second),
-        "totals": [_total(currency, changes) for currency in sorted({currency for _, currency in changes})],
+        "totals": totals,
         "prices": _prices(uses, changes),
         "by": by,
         "rows": _tenants(connection, first, second) if by == "tenant" else _grouped(changes, by),
@@ -60,7 +62,8 @@ def explain(connection: Connection, first: Window, second: Window, by: By = "dep
             for name, window in (("first", first), ("second", second))
             for gap in unpriced(connection, window)
         ],
-        "bill_only": {"amount": None, "reason": bills},
+        "bill": bill,
+        "bill_only": bill_only(bill),
     }
 
 

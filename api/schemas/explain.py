@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.meta import Meta
 from api.schemas.types import AmountOut, Currency, Time
@@ -73,6 +74,73 @@ class BillOnlyOut(BaseModel):
     reason: str
 
 
+class AmountsOut(BaseModel):
+    before: AmountOut
+    after: AmountOut
+    change: AmountOut
+
+
+class BucketOut(BaseModel):
+    bucket: str = Field(description="A bucket of docs/bills.md.", examples=["tax"])
+    billed: AmountsOut
+    effective: AmountsOut
+    text: str
+
+
+class MachineTypeOut(AmountsOut):
+    """Effective cost of machine time."""
+
+    instance_type: str
+    effects: dict[str, AmountOut]
+
+
+class CommitmentOut(BaseModel):
+    commitment_id: str
+    hours_before: AmountOut = Field(description="Machine hours it covered.")
+    hours_after: AmountOut
+
+
+class HeldOut(BaseModel):
+    """From the bill down to the ledger, effective cost: held + by_rates = cost, and cost is explained in `totals`."""
+
+    held: AmountsOut = Field(description="Machines' money in closed quarter hours.")
+    not_held: AmountsOut = Field(description="Machines' money in none: unassigned, not closed yet, used in another month.")
+    by_rates: AmountsOut = Field(description="Ledger cost priced by rates: no bill came for it.")
+    cost: AmountsOut = Field(description="Ledger cost of the periods.")
+
+
+class BillTotalOut(BaseModel):
+    """The bills in one currency; the buckets add up to them on both bases."""
+
+    currency: str
+    billed: AmountsOut
+    effective: AmountsOut
+    buckets: list[BucketOut]
+    machine_effects: list[EffectOut] = Field(description="Of the effective change of machine time (gpu, other_compute).")
+    machine_types: list[MachineTypeOut]
+    commitments: list[CommitmentOut] = Field(description="Those whose covered hours differ.")
+    bill_only: list[BucketOut] = Field(description="What no machine of the inventory explains.")
+    ledger: HeldOut
+    difference: AmountOut = Field(description="Change of machine time less its effects: 0.")
+
+
+class SpanOut(BaseModel):
+    """UTC days, half-open."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    from_: date = Field(alias="from")
+    to: date
+
+
+class BillOut(BaseModel):
+    view: Literal["invoice", "usage"] = Field(description="Whole months are compared by invoice, anything else by day of use.")
+    first_days: SpanOut
+    second_days: SpanOut
+    reason: str = Field(description="Why there is no total; empty where there is.")
+    totals: list[BillTotalOut]
+
+
 class ExplainOut(BaseModel):
     first: PeriodOut
     second: PeriodOut
@@ -82,5 +150,6 @@ class ExplainOut(BaseModel):
     rows: list[MoverOut]
     total_rows: int
     unpriced: list[UnpricedOut] = Field(description="Closed quarter hours without a price: in no sum.")
-    bill_only: BillOnlyOut = Field(description="Charges that no usage explains.")
+    bill: BillOut = Field(description="The level above the ledger: change of the bills in force.")
+    bill_only: BillOnlyOut = Field(description="Effective change of charges that no machine of the inventory explains.")
     meta: Meta

@@ -8,7 +8,8 @@ import pytest
 from explain_world import BEFORE, JUNE, generate
 from sqlalchemy import Engine, text
 
-from control.explain_facts import NO_BILL, explain
+from control.explain_bill import NO_BILL
+from control.explain_facts import explain
 from control.ledger_close import close_all
 from core.errors import BadInput
 from core.windows import Window
