@@ -10,6 +10,7 @@ from typing import Literal
 
 from core.breaker_values import BreakerPolicy
 from core.policy import SigningKey
+from core.vendor_book import SOURCES
 from core.windows import zone
 
 GuardKeys = Mapping[str, Sequence[SigningKey]]
@@ -42,6 +43,7 @@ class ApiSettings:
     token_cache_s: float = 5.0
     metrics_cache_s: float = 5.0
     standings_cache_s: float = 2.0
+    vendor_price_order: tuple[str, ...] = SOURCES
     breaker_policy: BreakerPolicy = field(default_factory=BreakerPolicy)
     dedupe_horizon: timedelta = timedelta(days=7)
     guard_keys: GuardKeys = field(default_factory=dict)

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "match": ("cli.commands.match", "which machine a charge is of: list, run, confirm, ignore, undo"),
     "ledger": ("cli.commands.ledger", "close quarter hours and months, their lines and statements"),
     "shared": ("cli.commands.shared", "shared cost rules: add, list, preview, end"),
+    "compare": ("cli.commands.compare", "your own engines beside vendors' list prices, GPU types beside each other"),
     "explain": ("cli.commands.explain", "why one period cost more or less than another"),
     "export": ("cli.commands.export", "the ledger as FOCUS 1.2 files, to a folder or a bucket"),
     "reconcile": ("cli.commands.reconcile", "from the invoice's total to the tenants, every difference named"),

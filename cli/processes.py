@@ -45,6 +45,7 @@ def run_api(settings: Settings) -> int:
                 bind_host=settings.bind_host,
                 bind_port=settings.api_port,
                 zone=settings.zone,
+                vendor_price_order=settings.vendor_price_order,
                 currency=settings.currency,
                 organisation=settings.organisation,
                 default_cluster=settings.default_cluster,
