@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 from cli.demo.aws_lines import ACCOUNT, HOUR, PARTITION, REGION, CurLine, Says
@@ -61,19 +61,20 @@ def covered_hour(machine: Machine, at: datetime, plan: Plan) -> Iterator[CurLine
 
 
 def plan_fees(plan: Plan, span: Window, used: Counter[datetime], price: Decimal) -> Iterator[CurLine]:
-    """What the plan costs whether used or not: each hour's fee with what nobody used of it, and the upfront part when bought.
+    """What the plan costs from the day it was bought, used or not: each hour's fee with what nobody used of it, and the upfront.
 
     ``used``: machines of price ``price`` (under the plan) by hour.
     """
     if not plan.hourly:
         return
-    if plan.upfront and span.start.date() == plan.bought:
+    bought = datetime.combine(plan.bought, time(0), tzinfo=UTC)
+    if plan.upfront and span.contains(bought):
         upfront = plan.upfront * TERM_HOURS
         yield CurLine(
-            "SavingsPlanUpfrontFee", span.start, span.start + HOUR, "ComputeSavingsPlans", (Says("commitment_fee", upfront),),
+            "SavingsPlanUpfrontFee", bought, bought + HOUR, "ComputeSavingsPlans", (Says("commitment_fee", upfront),),
             upfront, more={"savingsPlan/SavingsPlanARN": plan.arn}, description="One-time fee of a Savings Plan",
         )  # fmt: skip
-    at = span.start
+    at = max(span.start, bought)
     while at < span.end:
         spent, fee = price * used[at], plan.hourly - plan.upfront
         unused = plan.hourly - spent

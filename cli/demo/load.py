@@ -28,7 +28,7 @@ from core.engine import EngineSample
 from core.engine_line import encode_line
 from core.ports import LogBatch
 from core.usage import Deployment, TenantPath
-from core.windows import QUARTER_HOUR, floor_time
+from core.windows import QUARTER_HOUR, Window, floor_time
 from eventlog.spool import SpoolLog
 from ingest.engine.parse import Origin
 from ingest.engine.replay import replay_folder
@@ -54,6 +54,11 @@ class Demo:
     shift: timedelta
     recording_from: datetime
     days: int
+
+    @property
+    def history(self) -> Window:
+        """The generated time before the recording."""
+        return Window(history_start(self.recording_from, self.days), self.recording_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,11 @@ def prepare(settings: Settings, days: int) -> Demo | None:
     demo = Demo(shift, recorded + shift, days)
     _mark(settings, demo, loaded=False)
     return demo
+
+
+def mark_loaded(settings: Settings, demo: Demo) -> None:
+    """Everything is in: it is not loaded again."""
+    _mark(settings, demo, loaded=True)
 
 
 def _mark(settings: Settings, demo: Demo, *, loaded: bool) -> None:
@@ -145,8 +155,8 @@ def load_recording(settings: Settings, demo: Demo) -> DemoReport:
 
 
 def load_history(settings: Settings, demo: Demo) -> DemoReport:
-    """The generated history, which ends where the recording begins; then the folder is marked as loaded."""
-    month = Month(history_start(demo.recording_from, demo.days), demo.recording_from)
+    """The generated history, which ends where the recording begins."""
+    month = Month(demo.history.start, demo.history.end)
     engines = [Engine(LONG_POOL, "gpu-a", month.start), Engine(CHAT_POOL, "gpu-b", month.start)]
     db = ready_database(settings, database_url(settings))
     keeper, taken, samples = PartitionKeeper(db), 0, 0
@@ -160,7 +170,6 @@ def load_history(settings: Settings, demo: Demo) -> DemoReport:
         for engine in engines:
             samples += _append_samples(log, engine.samples(month.end))
     db.dispose()
-    _mark(settings, demo, loaded=True)
     return DemoReport("the generated history", taken, samples)
 
 
