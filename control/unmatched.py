@@ -14,14 +14,15 @@ from core.match_suggest import Billed, Serving, Suggestion, suggest
 from core.windows import Window
 from ingest.billing.instance_types import instance_type
 from models.join_repo import read_machines
-from models.join_views import uncharged_nodes, unmatched_charges
+from models.join_views import not_joined, uncharged_nodes, unmatched_charges
 
 MOST_SUGGESTED = 200
 """Suggestions are sought for this many resources, those of the most money."""
 
 
-def unmatched(connection: Connection, now: datetime, window: Window | None = None) -> dict[str, list[dict[str, Any]]]:
-    """``charges`` to work through, ``ignored`` ones apart, and ``nodes`` whose hours a bill covers without a charge of theirs.
+def unmatched(connection: Connection, now: datetime, window: Window | None = None) -> dict[str, Any]:
+    """``charges`` to work through, ``ignored`` ones apart, and ``nodes`` whose hours a bill covers without a charge of theirs;
+    ``deliveries`` in force and how many of them are ``not_joined`` yet.
 
     Each row has ``suggestion`` {node or resource_id, score "0.00".."1.00", reason} or None. See ``models.join_views``.
     """
@@ -39,6 +40,7 @@ def unmatched(connection: Connection, now: datetime, window: Window | None = Non
         "charges": [row for row in charges if row["reason"] != "ignored"],
         "ignored": [row for row in charges if row["reason"] == "ignored"],
         "nodes": nodes,
+        **dict(zip(("deliveries", "not_joined"), not_joined(connection), strict=True)),
     }
 
 

@@ -33,7 +33,8 @@ def unmatched_charges(connection: Connection, window: Window | None = None) -> l
 
 def uncharged_nodes(connection: Connection, now: datetime, window: Window | None = None) -> list[dict[str, Any]]:
     """Nodes that serve in hours some current bill covers and no charge is theirs: cluster, node, gpu_type, gpu_count,
-    deployments, first_at, last_at (end), gpu_hours. The most GPU-hours first."""
+    targets, deployments, first_at, last_at (end), gpu_hours. The most GPU-hours first. Targets of which no node is known
+    (node '') are a row each: no charge can be theirs."""
     span = "* tstzmultirange(tstzrange(:start, :end))" if window else ""
     query = f"""
     WITH billed AS (
@@ -43,18 +44,28 @@ def uncharged_nodes(connection: Connection, now: datetime, window: Window | None
       SELECT cluster, node, range_agg(tstzrange(hour, hour + interval '1 hour')) AS span FROM node_charge c {_CURRENT}
       WHERE bucket IN ('gpu', 'other_compute', 'unused_reservation') GROUP BY 1, 2
     ), free AS (
-      SELECT s.cluster, s.node, s.namespace, s.model_id, s.gpu_type, s.gpu_count,
+      SELECT s.cluster, s.node, s.target, s.namespace, s.model_id, s.gpu_type, s.gpu_count,
         unnest(tstzmultirange(tstzrange(s.in_service_from, coalesce(s.in_service_to, :now))) * billed.span
           - coalesce(charged.span, '{{}}'::tstzmultirange)) AS span
       FROM node_service s CROSS JOIN billed LEFT JOIN charged ON charged.cluster = s.cluster AND charged.node = s.node
-      WHERE s.node <> '' AND s.in_service_from < coalesce(s.in_service_to, :now)
+      WHERE s.in_service_from < coalesce(s.in_service_to, :now)
     )
-    SELECT cluster, node, gpu_type, max(gpu_count) AS gpu_count,
+    SELECT cluster, node, gpu_type, max(gpu_count) AS gpu_count, array_agg(DISTINCT target ORDER BY target) AS targets,
       array_agg(DISTINCT cluster || '/' || namespace || '/' || model_id) AS deployments,
       min(lower(span)) AS first_at, max(upper(span)) AS last_at,
       trim_scale(sum(extract(epoch FROM upper(span) - lower(span)) * gpu_count / 3600)) AS gpu_hours
-    FROM free GROUP BY cluster, node, gpu_type ORDER BY gpu_hours DESC, cluster, node, gpu_type"""
+    FROM free GROUP BY cluster, node, gpu_type, CASE WHEN node = '' THEN target END
+    ORDER BY gpu_hours DESC, cluster, node, gpu_type, targets"""
     return _rows(connection, query, {**_times(window), "now": now})
+
+
+def not_joined(connection: Connection) -> tuple[int, int]:
+    """(current deliveries, those of them that were never joined)."""
+    query = """
+    SELECT count(*), count(*) FILTER (WHERE j.delivery IS NULL) FROM bill_delivery d LEFT JOIN charge_join j ON j.delivery = d.id
+    WHERE d.status = 'current'"""
+    row = connection.execute(text(query)).one()
+    return row[0], row[1]
 
 
 def node_costs(connection: Connection, window: Window, *, by_hour: bool = False) -> list[dict[str, Any]]:

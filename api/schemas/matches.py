@@ -60,9 +60,10 @@ class UnchargedNode(BaseModel):
     """A node that serves in hours a bill covers, and no charge is its."""
 
     cluster: str
-    node: str
+    node: str = Field(description="Empty: of these targets no node is known, so no charge can be theirs.")
     gpu_type: str
     gpu_count: int
+    targets: list[str]
     deployments: list[str]
     first_at: Time
     last_at: Time = Field(description="Excluded.")
@@ -74,6 +75,8 @@ class UnmatchedOut(BaseModel):
     charges: list[UnmatchedCharge]
     ignored: list[UnmatchedCharge]
     nodes: list[UnchargedNode]
+    deliveries: int = Field(description="Bill deliveries in force.")
+    not_joined: int = Field(description="Of them, those that wait for the control loop to join them.")
 
 
 class MatchOut(BaseModel):

@@ -181,6 +181,11 @@ def unmatched_command(run: Run, window: Window) -> None:
     if run.as_json:
         print_json(found)
         return
+    if not found["deliveries"]:
+        say("No bill was imported: `tokenfuse ingest bill SOURCE --format F`.")
+        return
+    if found["not_joined"]:
+        say(f"{found['not_joined']} deliveries are not joined yet: the control loop does it, or `tokenfuse match run`.")
     total = ", ".join(f"{plain(amount)} {currency}" for currency, amount in sorted(money_of(found["charges"]).items()))
     title = f"Charges of no machine: {total or 'none'} effective. Confirm: `tokenfuse match confirm RESOURCE NODE`"
     print_rows(
@@ -209,7 +214,7 @@ def _charge(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _node(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "node": f"{row['cluster']}/{row['node']}",
+        "node": f"{row['cluster']}/{row['node']}" if row["node"] else f"no node is named for {', '.join(row['targets'])}",
         "gpus": f"{row['gpu_count']} × {row['gpu_type']}",
         "serves": ", ".join(row["deployments"]),
         "first": row["first_at"],

@@ -60,7 +60,8 @@ def test_a_charge_is_suggested_confirmed_and_undone(api: Api, operate: str) -> N
 
     done, again = (api.post("/v1/matches", operate, CONFIRM).json() for _ in range(2))
     assert (done["changed"], again["changed"], again["moved"]) == (True, False, [])
-    assert api.get("/v1/unmatched", operate).json() == {"charges": [], "ignored": [], "nodes": []}
+    nothing = {"charges": [], "ignored": [], "nodes": [], "deliveries": 1, "not_joined": 0}
+    assert api.get("/v1/unmatched", operate).json() == nothing
     undone = api.post(f"/v1/matches/{done['match']['id']}/undo", operate, {}).json()
     assert undone["match"]["undone_by"] == "ann's laptop"
     assert api.get("/v1/unmatched", operate).json() == before

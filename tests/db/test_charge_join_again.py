@@ -229,12 +229,14 @@ def test_an_identity_ends_where_the_next_begins_and_the_same_again_changes_nothi
 def test_nodes_without_a_charge_where_a_bill_came(db: Engine, take: Takes, connection: Connection) -> None:
     serve(db)
     serve(db, "n2", 4, since=JULY + timedelta(hours=1))
+    serve(db, "", 1, since=JULY + timedelta(hours=3))
     identify(db, "n1", "i-1")
     take.rows([line(hour=h) for h in (0, 2)] + [line("i-9", hour=3)])
     rows = uncharged_nodes(connection, NOW)
     assert [(r["node"], r["gpu_hours"], r["first_at"].hour, r["last_at"].hour) for r in rows] == [
-        ("n1", Decimal(16), 1, 4), ("n2", Decimal(12), 1, 4),
+        ("n1", Decimal(16), 1, 4), ("n2", Decimal(12), 1, 4), ("", Decimal(1), 3, 4),
     ]  # fmt: skip
+    assert rows[2]["targets"] == ["http://:8000"]
 
 
 def test_what_nodes_cost_and_when_nothing_served(db: Engine, take: Takes, connection: Connection) -> None:
