@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from bill_lines import cur_line
 from sqlalchemy import Connection, Engine, insert
 
 from bench.year import coarser
@@ -89,3 +90,35 @@ def _run(connection: Connection, start: datetime, month: Month) -> None:
     silent = dict.fromkeys(counted, 0)
     minutes = [(at + timedelta(minutes=n), counted if n == 0 else silent) for at in quarters for n in range(15)]
     connection.execute(insert(EngineMinuteRow), [{**seen, **sums, "minute": at} for at, sums in minutes])
+
+
+SP = "arn:aws:savingsplans::012345678901:savingsplan/sp-1"
+
+
+def generated_bill() -> list[dict[str, str]]:
+    """A generated bill of the same two periods: a Savings Plan that ended, an instance type that became dearer, a machine that
+    came and one that went, storage, a credit and tax."""
+    lines: list[dict[str, str]] = []
+
+    def add(day: str, kind: str, amounts: dict[str, str], **more: str) -> None:
+        lines.append(cur_line(kind, amounts, start=f"2026-{day}T00:00:00Z", period=f"2026-{day[:2]}-01T00:00:00Z", **more))
+
+    covered = {"unblended": "3277", "sp_effective": "1300", "public": "3277"}
+    add("05-10", "SavingsPlanCoveredUsage", covered, usage="100", resource="i-chat", more={"savingsPlan/SavingsPlanARN": SP})
+    add("05-10", "SavingsPlanNegation", {"unblended": "-3277"}, resource="", more={"savingsPlan/SavingsPlanARN": SP})
+    fee = {"unblended": "1300", "sp_total": "1300", "sp_used": "1300"}
+    add("05-10", "SavingsPlanRecurringFee", fee, resource="", more={"savingsPlan/SavingsPlanARN": SP})
+    add("06-10", "Usage", {"unblended": "3277"}, usage="100", resource="i-chat")
+    for day, cost in (("05-10", "5504"), ("06-10", "6000")):
+        add(day, "Usage", {"unblended": cost}, usage="100", resource="i-code", usage_type="BoxUsage:p5.48xlarge")
+    small = {"usage_type": "BoxUsage:g5.12xlarge"}
+    for day, machine, hours, cost in (
+        ("05-10", "i-docs", "100", "567.2"), ("06-10", "i-docs", "100", "567.2"),
+        ("06-10", "i-new", "50", "283.6"), ("05-10", "i-old", "20", "113.44"),
+    ):  # fmt: skip
+        add(day, "Usage", {"unblended": cost}, usage=hours, resource=machine, **small)
+    for day, tax, storage in (("05-31", "10", "5"), ("06-30", "12", "7")):
+        add(day, "Tax", {"unblended": tax}, resource="")
+        add(day, "Usage", {"unblended": storage}, resource="bucket", usage_type="TimedStorage", product="AmazonS3")
+    add("06-30", "Credit", {"unblended": "-50"}, resource="")
+    return lines
