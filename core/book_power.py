@@ -152,10 +152,10 @@ def _pue_edges(rates: Iterable[Rate], sites: Sequence[str], window: Window) -> l
 
 def _spans(entry: PowerEntry, part: Energy, prices: Prices) -> Sequence[PricedSpan]:
     """The tariff of the node, else of the site, on the first basis that knows the whole window."""
-    reason = ""
-    for name in dict.fromkeys((part.node, entry.site)):
+    names = tuple(dict.fromkeys((part.node, entry.site)))
+    for name in names:
         for basis in BASIS_ORDER:
-            spans, reason = priced_spans(prices.rates, "kwh", name, part.window, basis)
+            spans, _ = priced_spans(prices.rates, "kwh", name, part.window, basis)
             if not spans:
                 continue
             wrong = next((one.rate for one in spans if one.rate.price.currency != prices.currency), None)
@@ -166,8 +166,8 @@ def _spans(entry: PowerEntry, part: Energy, prices: Prices) -> Sequence[PricedSp
                 )  # fmt: skip
             return spans
     raise BadInput(
-        f"no tariff for {plain(part.kwh)} kWh of {part.node} from {part.window.start.isoformat()}: {reason}",
-        field="site", value=entry.site, hint="tokenfuse rates import CARD with a kwh rate of this name",
+        f"no tariff for {plain(part.kwh)} kWh of {part.node} in the hours from {part.window.start.isoformat()} on",
+        field="site", value=entry.site, hint=f"import a rate card with a kwh rate named {' or '.join(names)}",
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal, localcontext
 
@@ -30,7 +30,8 @@ class InstancePrice:
 
 @dataclass(frozen=True, slots=True)
 class PriceSheet:
-    """One version of a list. ``until``: when the next version took over, where that is known; None: not yet."""
+    """One version of a list. ``until``: when the next version took over, where that is known; None: not yet. ``is_whole``: it
+    holds every instance of its region, so the next one takes its place; else just those of which a history tells."""
 
     offer: str
     version: str
@@ -38,14 +39,17 @@ class PriceSheet:
     until: datetime | None
     prices: tuple[InstancePrice, ...]
     refused: tuple[str, ...] = ()
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """What an instance holds. ``names``: of its GPU, as node inventories call it, the table's own first."""
+    """What an instance holds. ``names``: of its GPU, as node inventories call it, the table's own first. ``is_smallest``: of all
+    instances known with this GPU."""
 
     names: tuple[str, ...]
     gpus: int
+    is_smallest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ class SheetRates:
 
 
 def sheet_rates(sheet: PriceSheet, machines: Mapping[str, Accelerators]) -> SheetRates:
-    """List rates ``GPU@INSTANCE`` of every priced instance, and of each bare GPU name that of the smallest instance with it.
+    """List rates ``GPU@INSTANCE`` of every priced instance, and of each bare GPU name that of the smallest instance with it (of
+    a sheet that is not whole: where that one is in it).
 
     Refused, with the row named: a price of 0 (Capacity Blocks, free tiers: not what the GPU costs), a second price of one
     instance, one outside the bounds of a GPU-hour, an instance whose GPUs are not known.
@@ -73,7 +78,7 @@ def sheet_rates(sheet: PriceSheet, machines: Mapping[str, Accelerators]) -> Shee
         elif amounts:
             found[instance_type] = next(price for price in prices if price.price != 0)
     rates: list[Rate] = []
-    for instance_type, names in _names(found, machines).items():
+    for instance_type, names in _names(found, machines, sheet.is_whole).items():
         try:
             rates += _rates(found[instance_type], machines[instance_type], names, sheet)
         except BadInput as error:
@@ -84,17 +89,11 @@ def sheet_rates(sheet: PriceSheet, machines: Mapping[str, Accelerators]) -> Shee
 def chain(sheets: Iterable[PriceSheet]) -> list[PriceSheet]:
     """Versions in order, each until the next one's date. A version that says its own end keeps it."""
     ordered = sorted(sheets, key=lambda sheet: (sheet.since, sheet.version))
-    following = [*(sheet.since for sheet in ordered[1:]), None]
+    whole = [sheet.since for sheet in ordered if sheet.is_whole]
     return [
-        PriceSheet(
-            sheet.offer, sheet.version, sheet.since, sheet.until or _later(sheet.since, after), sheet.prices, sheet.refused
-        )
-        for sheet, after in zip(ordered, following, strict=True)
+        replace(sheet, until=sheet.until or next((at for at in whole if at > sheet.since), None)) if sheet.is_whole else sheet
+        for sheet in ordered
     ]
-
-
-def _later(since: datetime, after: datetime | None) -> datetime | None:
-    return after if after is not None and after > since else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,22 +146,15 @@ def _by_instance(prices: Iterable[InstancePrice]) -> dict[str, list[InstancePric
     return {name: found[name] for name in sorted(found)}
 
 
-def _names(found: Mapping[str, InstancePrice], machines: Mapping[str, Accelerators]) -> dict[str, tuple[str, ...]]:
-    """Under which bare names each instance's price also stands: of each GPU, those of the smallest, then cheapest instance."""
+def _names(
+    found: Mapping[str, InstancePrice], machines: Mapping[str, Accelerators], is_whole: bool
+) -> dict[str, tuple[str, ...]]:
+    """Under which bare names each instance's price also stands."""
     smallest: dict[str, str] = {}
-    for instance_type in found:
-        gpu = machines[instance_type].names[0]
-        best = smallest.get(gpu)
-        if best is None or _size(found, machines, instance_type) < _size(found, machines, best):
-            smallest[gpu] = instance_type
-    return {
-        name: machines[name].names if smallest[machines[name].names[0]] == name else ()
-        for name in found
-    }  # fmt: skip
-
-
-def _size(found: Mapping[str, InstancePrice], machines: Mapping[str, Accelerators], name: str) -> tuple[int, Decimal, str]:
-    return machines[name].gpus, found[name].price, name
+    for name in sorted(found, key=lambda name: (machines[name].gpus, found[name].price, name)):
+        if is_whole or machines[name].is_smallest:
+            smallest.setdefault(machines[name].names[0], name)
+    return {name: machines[name].names if name in smallest.values() else () for name in found}
 
 
 def _rates(price: InstancePrice, machine: Accelerators, bare: Sequence[str], sheet: PriceSheet) -> list[Rate]:

@@ -45,6 +45,12 @@ def instance_type(provider: str, name: str) -> InstanceType | None:
     return None
 
 
+def smallest_with(provider: str, gpu: str) -> str | None:
+    """The cloud's smallest type with this GPU: fewest GPUs, then vCPUs."""
+    found = [(it.gpus, it.cpus, name) for name, it in _tables().get(provider, {}).items() if it.gpu == gpu]
+    return min(found)[2] if found else None
+
+
 def own_machine(gpus: int, gpu_type: str) -> str:
     """The type name of a machine in own racks."""
     return f"{gpus}x {gpu_type}"

@@ -13,6 +13,7 @@ import io
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
 from itertools import islice
@@ -24,7 +25,7 @@ import duckdb
 from core.billing import is_gpu_instance
 from core.errors import BadInput
 from core.price_list import Accelerators, InstancePrice, PriceSheet
-from ingest.billing.instance_types import instance_type
+from ingest.billing.instance_types import instance_type, smallest_with
 from ingest.billing.lines import open_session
 from ingest.billing.sql import gpu_sql, quoted, string, strings
 from ingest.prices.json_members import JsonStream
@@ -53,7 +54,11 @@ SHAPE_HINT = "expected index.csv or index.json of offers/v1.0/aws/AmazonEC2"
 def machines(prices: Iterable[InstancePrice]) -> dict[str, Accelerators]:
     """What the instances are, for those that are known."""
     found = {price.instance_type: instance_type("aws", price.instance_type) for price in prices}
-    return {name: Accelerators((it.gpu, *SAME_GPU.get(it.gpu, ())), it.gpus) for name, it in found.items() if it is not None}
+    return {
+        name: Accelerators((it.gpu, *SAME_GPU.get(it.gpu, ())), it.gpus, name == smallest_with("aws", it.gpu))
+        for name, it in found.items()
+        if it is not None
+    }
 
 
 def read_price_list(path: Path, region: str = "") -> list[PriceSheet]:
@@ -250,12 +255,8 @@ def _history(path: Path, region: str) -> list[PriceSheet]:
             spans[one["price_list_version"], end].append((place, one["instance_type"], region, one["usd_per_hour"], "USD"))
     sheets = []
     for (version, end), found in spans.items():
-        sheet = _sheet("AmazonEC2", version, "", found)
-        sheets.append(PriceSheet(sheet.offer, version, sheet.since, end, sheet.prices, sheet.refused))
-    return [
-        *sheets[:-1],
-        *(PriceSheet(s.offer, s.version, s.since, s.until, s.prices, (*s.refused, *refused)) for s in sheets[-1:]),
-    ]
+        sheets.append(replace(_sheet("AmazonEC2", version, "", found), until=end, is_whole=False))
+    return [*sheets[:-1], *(replace(sheet, refused=(*sheet.refused, *refused)) for sheet in sheets[-1:])]
 
 
 def _end(row: Mapping[str, str], after: Mapping[str, str] | None) -> datetime | None:

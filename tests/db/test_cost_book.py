@@ -169,7 +169,7 @@ def test_measured_power_and_what_was_not_measured(command: Command, db: Engine, 
 
 def test_a_kwh_without_a_tariff_stops_the_issue(command: Command, tmp_path: Path) -> None:
     code, _, error = issue(command, tmp_path)
-    assert (code, "no tariff for 48 kWh of gpu-01 from 2026-07-01" in error) == (2, True)
+    assert (code, "no tariff for 48 kWh of gpu-01 in the hours from 2026-07-01" in error) == (2, True)
     assert command("show", "bills")[1] == []
 
 

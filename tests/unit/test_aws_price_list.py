@@ -160,7 +160,10 @@ def test_the_public_history(realdata: Path) -> None:
         rate = rate_at(rates, "gpu_hour", sku, datetime(year, month, 1, tzinfo=UTC), "list").rate
         return rate.price.amount if rate else None
 
-    assert (at("H100", 2025, 1), at("H100", 2025, 6), at("H100", 2026, 8)) == (Decimal("12.29"), None, Decimal("6.88"))
-    assert (at("A100-40GB", 2025, 1), at("A100-40GB", 2025, 8)) == (Decimal("4.096575"), Decimal("2.74470525"))
-    assert (at("H200", 2026, 9), at("B200", 2026, 9)) == (Decimal("7.912"), Decimal("14.2416"))
+    p5, p4d = "H100@p5.48xlarge", "A100-40GB@p4d.24xlarge"
+    assert (at(p5, 2025, 1), at(p5, 2025, 6), at(p5, 2026, 9)) == (Decimal("12.29"), None, Decimal("6.88"))
+    assert (at(p4d, 2025, 1), at(p4d, 2025, 8), at(p4d, 2026, 9)) == (
+        Decimal("4.096575"), Decimal("2.74470525"), Decimal("2.74470525"),
+    )  # fmt: skip
+    assert (at("H200@p5en.48xlarge", 2026, 9), at("L40S", 2026, 9)) == (Decimal("7.912"), None)
     assert sum("names no version" in reason for reason in refused) == 12
