@@ -23,7 +23,7 @@ from models.database import transaction
 @click.option("--by", type=click.Choice(BY), default="deployment", show_default=True, help="who moved")
 @common
 def explain(run: Run, first: str, second: str, by: str) -> int:
-    """Why did it change: the causes of the difference between two periods' capacity cost, which add up to it exactly."""
+    """Why did it change: from the bills' total down to the causes of the ledger's change; each level adds up exactly."""
     windows = parse_period(first, "--from", run.settings.zone), parse_period(second, "--to", run.settings.zone)
     with database(run.settings) as engine, transaction(engine) as connection:
         found = compare(connection, *windows, cast(By, by))
@@ -39,6 +39,7 @@ def _print(found: Mapping[str, Any], first: str, second: str) -> None:
         period = found[name]
         if period["closed_until"] and period["closed_until"] < period["window_end"]:
             say(f"{text}: the last closed quarter hour ends {period['closed_until']:%Y-%m-%dT%H:%MZ}; later ones are in no sum.")
+    _print_bill(found["bill"], first, second)
     if not found["totals"]:
         say("No closed, priced quarter hour in either period.")
     for total in found["totals"]:
@@ -54,7 +55,34 @@ def _print(found: Mapping[str, Any], first: str, second: str) -> None:
         print_rows([_mover(row) for row in found["rows"]], as_json=False, title=f"By {found['by']}")
     if found["unpriced"]:
         print_rows(found["unpriced"], as_json=False, title="Closed without a price: in no sum above")
-    say(f"Charges that no usage explains: {found['bill_only']['reason']}.")
+
+
+def _print_bill(bill: Mapping[str, Any], first: str, second: str) -> None:
+    """The level above the ledger; charges that no machine of the inventory explains are its bill-only lines."""
+    if bill["reason"]:
+        say(f"Bills: {bill['reason']}.")
+    for total in bill["totals"]:
+        currency, how = total["currency"], "as invoiced" if bill["view"] == "invoice" else "by day of use (UTC)"
+        before, after, change = (plain(total["billed"][name]) for name in ("before", "after", "change"))
+        say(f"Bills, {how}: {before} {currency} billed in {first}, {after} in {second}: {change}")
+        print_rows([_bucket(row) for row in total["buckets"]], as_json=False, title=f"Bills by bucket, {currency}")
+        rows = [
+            {"cause": row["effect"], currency: row["amount"], "what changed": row["text"]} for row in total["machine_effects"]
+        ]
+        print_rows(rows, as_json=False, title="Of machine time (effective cost)", empty="Machine time costs the same.")
+        if total["machine_types"]:
+            print_rows([_mover(row) for row in total["machine_types"]], as_json=False, title="By instance type")
+        if total["commitments"]:
+            print_rows(total["commitments"], as_json=False, title="Commitments that cover more or fewer hours")
+        rows = [_bucket(row) for row in total["bill_only"]]
+        print_rows(rows, as_json=False, title="Bill-only lines: no machine of the inventory", empty="No bill-only lines.")
+        rows = [{"part": name.replace("_", " "), **amounts} for name, amounts in total["ledger"].items()]
+        print_rows(rows, as_json=False, title="From the bill to the ledger (effective; held + by rates = cost)")
+
+
+def _bucket(row: Mapping[str, Any]) -> dict[str, Any]:
+    money = {f"{basis} {name}": row[basis][name] for basis in ("billed", "effective") for name in ("before", "after", "change")}
+    return {"bucket": row["bucket"], **money, "what it is": row["text"]}
 
 
 def _mover(row: Mapping[str, Any]) -> dict[str, Any]:

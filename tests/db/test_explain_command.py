@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from explain_world import generate
+from bill_takes import Takes
+from explain_world import generate, generated_bill
 from sqlalchemy import Engine
 
 from cli.main import main
@@ -48,6 +49,16 @@ def test_people_read_causes_and_that_no_bill_is_there(
     assert "2026-06: the last closed quarter hour ends 2026-06-01T02:00Z; later ones are in no sum." in error
     assert "share of input tokens read from the cache" in out
     assert "lab/prod/code" in out
+
+
+def test_people_read_the_bill_first(db: Engine, db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    generate(db)
+    Takes(db, tmp_path, "aws-cur").rows([row for row in generated_bill() if row["lineItem/UsageStartDate"][5:7] == "06"])
+    assert run(db_url, tmp_path, *PERIODS) == 0
+    out, error = capsys.readouterr()
+    assert "Bills, by day of use (UTC): 0 USD billed in 2026-05-02..2026-06-01, 10096.8 in 2026-06: 10096.8" in error
+    assert out.index("Bills by bucket, USD") < out.index("Bill-only lines") < out.index("Causes (they add up to the change)")
+    assert "machines of the second period alone" in out
 
 
 def test_a_wrong_period_is_bad_input(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
