@@ -222,6 +222,7 @@ class KubernetesPlace(HttpPlace):
         self.version = 100
         self.expire_next = 0
         self.forbidden: set[str] = set()
+        self.provider_ids: dict[str, str] = {}
         self.broken = False
         self.token = "secret-1"
         self.source = KubernetesTargets(self.settings())
@@ -258,7 +259,8 @@ class KubernetesPlace(HttpPlace):
             return 403, _status(403, "Forbidden", f'nodes "{name}" is forbidden')
         if name not in self.nodes:
             return 404, _status(404, "NotFound", f'nodes "{name}" not found')
-        return 200, {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": self.nodes[name]}}
+        spec = {"providerID": self.provider_ids[name]} if name in self.provider_ids else {}
+        return 200, {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": self.nodes[name]}, "spec": spec}
 
     def _list(self, query: Mapping[str, str]) -> Reply:
         unknown = set(query) - {"labelSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch"}

@@ -176,6 +176,14 @@ def one(place: KubernetesPlace, made: dict[str, object], labels: dict[str, str] 
     return found
 
 
+def test_a_node_is_known_by_the_id_its_cloud_bills(kubernetes: KubernetesPlace) -> None:
+    kubernetes.provider_ids = {"node-10.0.0.1": "aws:///us-east-1a/i-0abc"}
+    found = one(kubernetes, pod("10.0.0.1"), {"node.kubernetes.io/instance-type": "g5.xlarge"})
+    assert (found.provider_id, found.instance_type) == ("aws:///us-east-1a/i-0abc", "g5.xlarge")
+    bare = one(kubernetes, pod("10.0.0.2"))
+    assert (bare.provider_id, bare.instance_type) == ("", "")
+
+
 def test_a_list_in_pages_is_read_whole_and_the_next_is_at_least_as_new(kubernetes: KubernetesPlace) -> None:
     kubernetes.name([f"10.0.0.{n}" for n in range(1, 6)])
     assert len(kubernetes.source.targets()) == 5

@@ -12,6 +12,7 @@ from cli.inventory import FoundInventory
 from cli.settings import load
 from core.ports import FoundTarget
 from models.database import transaction
+from models.join_repo import identities
 from models.partitions import ensure_months
 
 T0 = datetime(2026, 11, 30, 14, tzinfo=UTC)
@@ -50,6 +51,20 @@ def test_gpus_are_in_service_from_when_the_target_is_found_until_it_goes(db: Eng
     with transaction(db) as connection:
         assert inventory.drop(connection, [TARGET.url], T0 + 3 * HOUR) == 1
     assert rows(db) == [("chat", "A10G", 1, T0, T0 + 3 * HOUR)]
+
+
+def test_by_what_id_a_node_is_billed_is_noted_until_it_is_another(db: Engine) -> None:
+    inventory, first = FoundInventory("discovery"), replace(TARGET, provider_id="aws:///a/i-1", instance_type="g5.xlarge")
+    for at in (T0, T0 + HOUR):
+        keep(db, inventory, first, at=at)
+    keep(db, FoundInventory("discovery"), first, at=T0 + 2 * HOUR)  # after a restart
+    keep(db, inventory, replace(first, provider_id="aws:///a/i-2"), at=T0 + 3 * HOUR)
+    with transaction(db) as connection:
+        found = identities(connection)
+    assert [(i.cluster, i.node, i.provider_id, i.instance_type, i.valid_from, i.valid_to) for i in found] == [
+        ("c", "node-1", "aws:///a/i-1", "g5.xlarge", T0, T0 + 3 * HOUR),
+        ("c", "node-1", "aws:///a/i-2", "g5.xlarge", T0 + 3 * HOUR, None),
+    ]
 
 
 def test_a_pods_gpus_are_taken_from_its_start_but_never_twice(db: Engine) -> None:
