@@ -24,6 +24,7 @@ def _navigate() -> None:
                 st.Page(HERE / "views" / "unit_cost.py", title="Unit cost", icon=":material/paid:"),
                 st.Page(HERE / "views" / "why.py", title="Why did it change", icon=":material/waterfall_chart:"),
                 st.Page(HERE / "views" / "reconciliation.py", title="Reconciliation", icon=":material/receipt_long:"),
+                st.Page(HERE / "views" / "own_or_bought.py", title="Own or bought", icon=":material/balance:"),
                 st.Page(HERE / "views" / "fleet.py", title="Fleet", icon=":material/memory:"),
                 st.Page(HERE / "views" / "heat_map.py", title="Heat map", icon=":material/grid_on:"),
                 st.Page(HERE / "views" / "data_quality.py", title="Data quality", icon=":material/fact_check:"),

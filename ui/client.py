@@ -46,6 +46,14 @@ class Client:
         """``GET /v1/reconcile``."""
         return self._get("/v1/reconcile", params)
 
+    def compare(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/compare``."""
+        return self._get("/v1/compare", params)
+
+    def unpriced(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /v1/unpriced``."""
+        return self._get("/v1/unpriced", params)
+
     def ledger(self, params: Mapping[str, str]) -> dict[str, Any]:
         """``GET /v1/ledger``."""
         return self._get("/v1/ledger", params)

@@ -49,7 +49,7 @@ def test_own_cost_beside_the_same_tokens_bought(db: Engine, api: Api, token: Tok
     assert Decimal(row["break_even"]) == (Decimal("0.12575") / cost).quantize(Decimal("0.0001"))
     assert row["verdict"] == "bought is cheaper at this use"
     assert row["price_list"] == "genai-prices 2026-01-01 acme/small"
-    assert row["meta"]["utilisation_source"] == "share of time with running > 0"
+    assert "share of time with running > 0" in row["meta"]["utilisation_source"]
 
 
 def test_tenants_add_up_to_the_model(db: Engine, api: Api, token: TokenMaker) -> None:

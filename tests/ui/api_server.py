@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from sample_answers import ledger, overview, unit_costs
+from sample_compare import comparisons, unpriced
 from sample_explain import explanations
 from sample_fleet import efficiencies, heat_maps
 from sample_fleet_checks import fleet_checks
@@ -24,6 +25,8 @@ ROUTES = {
     "/v1/unit-cost": unit_costs,
     "/v1/explain": explanations,
     "/v1/reconcile": reconciliations,
+    "/v1/compare": comparisons,
+    "/v1/unpriced": unpriced,
     "/v1/ledger": ledger,
     "/v1/heat-map": heat_maps,
     "/v1/efficiency": efficiencies,

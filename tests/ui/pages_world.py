@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from sample_answers import Kind, ledger, overview, unit_costs
+from sample_compare import comparisons, unpriced
 from sample_explain import explanations
 from sample_fleet import efficiencies, heat_maps
 from sample_fleet_checks import fleet_checks
@@ -62,6 +63,12 @@ class FakeClient:
     def reconcile(self, params: Mapping[str, str]) -> dict[str, Any]:
         return self._read("reconcile", params)
 
+    def compare(self, params: Mapping[str, str]) -> dict[str, Any]:
+        return self._read("compare", params)
+
+    def unpriced(self, params: Mapping[str, str]) -> dict[str, Any]:
+        return self._read("unpriced", params)
+
     def ledger(self, params: Mapping[str, str]) -> dict[str, Any]:
         return self._read("ledger", params)
 
@@ -90,6 +97,8 @@ BY_NAME = {
     "unit_cost": unit_costs,
     "explain": explanations,
     "reconcile": reconciliations,
+    "compare": comparisons,
+    "unpriced": unpriced,
     "ledger": ledger,
     "heat_map": heat_maps,
     "efficiency": efficiencies,
