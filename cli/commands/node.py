@@ -6,6 +6,7 @@ Targets of the settings are declared by themselves.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
@@ -13,8 +14,10 @@ from cli.commands.ingest import parse_deployment
 from cli.options import Run, common, parse_time, window_options
 from cli.output import print_rows, say
 from cli.wiring import database, utc_now
+from control.fleet.aws_instances import note_instances, running_instances
+from control.fleet.aws_session import aws_clients, default_region
 from core.capacity import NodeService
-from core.errors import NotFound
+from core.errors import BadInput, NotFound
 from core.windows import Window
 from models.audit_repo import append_audit
 from models.database import transaction
@@ -92,6 +95,37 @@ def identify(run: Run, node_name: str, provider_id: str, cluster: str, instance_
     print_rows([row], as_json=run.as_json)
     if changed:
         say("The control loop joins the bills with it; `tokenfuse match run` does so now.")
+
+
+@node.command("import-ec2")
+@click.option("--region", help="AWS region (default: the usual AWS settings)")
+@click.option("--endpoint-url", metavar="URL", help="for a private endpoint")
+@click.option("--dry-run", is_flag=True, help="show what would be noted; nothing is kept")
+@common
+def import_ec2(run: Run, region: str | None, endpoint_url: str | None, dry_run: bool) -> None:
+    """Note the instance ids of nodes from EC2: a node is the instance whose id, private host name or Name tag it bears."""
+    place = region or default_region()
+    if not place:
+        raise BadInput("names no region", field="--region", value="", hint="pass --region, or set AWS_REGION")
+    instances = running_instances(aws_clients(endpoint_url), place)
+    now = utc_now()
+    with database(run.settings) as engine, engine.connect() as connection:
+        identified, new = note_instances(connection, instances, f"ec2 {place}")
+        if dry_run:
+            connection.rollback()
+        else:
+            if new:
+                append_audit(connection, now, "command line", "node.identify", f"ec2:{place}", {"nodes": new})
+            connection.commit()
+    rows: list[dict[str, Any]] = [
+        {"node": str(at), "instance": one.instance_id, "type": one.instance_type} for at, one in identified.found.items()
+    ]
+    rows += [{"node": str(at), "instance": " or ".join(ids), "type": "not clear"} for at, ids in identified.unclear.items()]
+    print_rows(
+        rows, as_json=run.as_json, empty=f"None of the {len(instances)} instances in {place} bears a name of the inventory."
+    )
+    if rows:
+        say(f"{new} {'would be' if dry_run else 'are'} new. What is not clear: `tokenfuse node identify NODE INSTANCE`.")
 
 
 @node.command("list")
