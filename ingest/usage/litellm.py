@@ -171,6 +171,7 @@ def call_of(payload: Any) -> Call:
         completion_start=instant(payload, "completionStartTime") if payload.get("completionStartTime") else None,
         failed=payload.get("status") == "failure",
         cache_hit=truth(payload.get("cache_hit")),
+        sold=label(parameters, "service_tier"),
         stream=stream if isinstance(stream, bool) else None,
         model=label(payload, "model"),
         model_group=label(payload, "model_group"),

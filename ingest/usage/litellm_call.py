@@ -99,6 +99,8 @@ class Call:
     headers: Mapping[str, Any] = field(default_factory=dict)
     """Labels the caller or the key's owner put on the call, and the caller's own headers: facts for identity rules."""
     policy: Mapping[str, Any] | None = None
+    sold: str = ""
+    """How the call asked to be sold (``service_tier``: flex, priority, batch …)."""
     upstream_usage: Mapping[str, Any] | None = None
     """A stream's usage as the upstream sent it, {} where it sent none; None where nobody looked."""
 
@@ -268,6 +270,7 @@ def _vendor_cost(call: Call, provider: str) -> Money | None:
 
 def _raw(call: Call) -> dict[str, Any]:
     said = {"call_type": call.call_type, "error_class": call.error_class, "error_code": call.error_code}
+    said["service_tier"] = call.sold
     kept = {name: value for name, value in said.items() if value}
     if call.cache_hit:
         kept["cache_hit"] = "true"

@@ -19,7 +19,7 @@ def compare_bars(points: Sequence[dict[str, Any]], currency: str) -> None:
     words = list(BARS.values())
     chart = (
         alt.Chart(alt.Data(values=list(points)))
-        .mark_bar(height=12)
+        .mark_bar()
         .encode(
             x=alt.X("cost:Q", title=f"{currency} per million tokens"),
             y=alt.Y("row:N", title=None, sort=rows, axis=alt.Axis(labelLimit=260)),
@@ -36,6 +36,6 @@ def compare_bars(points: Sequence[dict[str, Any]], currency: str) -> None:
                 alt.Tooltip("shown:N", title="Per million"),
             ],
         )
-        .properties(height=70 + 54 * len(rows))
+        .properties(height=130 + 60 * len(rows))
     )
     st.altair_chart(chart, width="stretch", alt=f"Own and bought cost of a million tokens in {currency}")
