@@ -38,7 +38,7 @@ from models.ledger_repo import LINE_KEYS, ledger_rows
 from models.period_repo import ClosedPeriod, add_closed, after_last_close, closed_periods, keep_lines, kept_lines
 from models.rates_repo import lock_prices
 from models.shared_repo import read_rules
-from models.statement_repo import correction_sums, first_window
+from models.statement_repo import correction_sums, first_window, newest_version_at
 from models.trueup_repo import Standing, node_money, standing
 
 DEFAULT_BY = ("org", "team")
@@ -101,6 +101,9 @@ def statement(
     Raises BadInput for an unknown key, basis or idle policy.
     """
     check_options(basis, idle)
+    for key in by:
+        if key not in KEYS:
+            raise BadInput("unknown key", field="by", value=key, hint=f"use {', '.join(KEYS)}")
     closed = closed_periods(connection)
     found = cut(month, [Close(p.period, p.closed_at) for p in closed], as_of)
     window = month_window(connection, month, zone_name)
@@ -159,7 +162,7 @@ def close_period(
         return check
     if check.refusal:
         raise Refused(check.refusal, hint=f"to close it anyway, accept: {', '.join(check.accept)}")
-    at = after_last_close(connection, now)
+    at = max(after_last_close(connection, now), newest_version_at(connection, check.window) or now)  # all that stands is on it
     _keep(connection, month, check.window, zone_name, at)
     stands = check.standing
     said: dict[str, Any] = {"money": {c: plain(amount) for c, amount in check.totals.items()}, "states": dict(stands.states)}

@@ -58,6 +58,13 @@ def first_window(connection: Connection) -> datetime | None:
     return found
 
 
+def newest_version_at(connection: Connection, window: Window) -> datetime | None:
+    """When the newest version of the quarter hours of ``window`` was written, by its writer's clock."""
+    query = text("SELECT max(closed_at) FROM ledger_window WHERE window_start >= :start AND window_start < :end")
+    found: datetime | None = connection.execute(query, {"start": window.start, "end": window.end}).scalar_one()
+    return found
+
+
 def correction_sums(
     connection: Connection, by: Sequence[str], window: Window, since: datetime, until: datetime | None,
     filters: Mapping[str, str] | None, zone_name: str,

@@ -243,6 +243,17 @@ def test_a_version_written_with_an_earlier_clock_still_comes_after_the_close(fle
     assert amounts(stated(fleet, JULY), "correction")["acme/late", "served"] > 0
 
 
+def test_what_a_faster_clock_wrote_before_the_close_stands_on_the_statement(fleet: Engine) -> None:
+    with fleet.begin() as connection:
+        machine_hours(connection, bill(connection, AFTER_JUNE, period=JUNE), AFTER_JUNE, LAST_OF_JUNE, 2, "1.5")
+    close_due(fleet, AFTER_JUNE + timedelta(minutes=9))
+    close_month(fleet, JUNE, AFTER_JUNE)
+    with fleet.connect() as connection:
+        assert closed_periods(connection)[0].totals["money"] == {"USD": "3"}
+    assert stated(fleet, JUNE).totals == {"USD": Decimal(3)}
+    assert stated(fleet, JULY).rows == []
+
+
 def test_a_month_follows_the_reporting_zone(fleet: Engine) -> None:
     """22:00 to 24:00 UTC of 30 June is July in Shanghai, on a machine hour too."""
     with fleet.begin() as connection:

@@ -10,9 +10,11 @@ from charge_rows import HOUR, add_node_charges, bill, machine_hours, make_final,
 from money_rows import D, a10g, engine_runs, use
 from sqlalchemy import Engine
 
-from control.budget_watch import read_spend
+from control.budget_watch import read_spend, watch
+from control.budgets import set_budget
 from control.ledger_close import close_due, ledger_show
 from control.running_cost import SpendAsk, spend_many
+from core.breaker_values import BreakerPolicy
 from core.budgets import Budget
 from core.capacity import NodeService
 from core.money import money
@@ -214,3 +216,18 @@ def test_a_bill_prices_what_no_rate_could(db: Engine) -> None:
         (spent,) = spend_many(connection, [SpendAsk(parse_scope("platform"), WINDOW, "allocation")], LATER)
     assert (version.state, version.estimate_cost) == ("trued_up", None)
     assert spent.decision == spent.amount == money("0.52", "USD")
+
+
+@pytest.mark.parametrize("arrives", ["a bill", "as much usage"])
+def test_usage_trips_a_cap_and_a_bill_does_not(closed: Engine, arrives: str) -> None:
+    with closed.begin() as connection:
+        set_budget(connection, "deployment:lab/prod/tiny", "month", Decimal(10), "USD", "UTC", "ann", LATER, cap=Decimal(10))
+        if arrives == "a bill":
+            machine_hours(connection, bill(connection, LATER), LATER, T0, effective="55.5")
+        else:
+            declare_service(connection, NodeService(D, "http://e2", "node2", "A10G", 60, T0, T0 + HOUR), "test")
+        use(connection, LATER - timedelta(minutes=1))
+    close_due(closed, LATER)
+    report = watch(closed, LATER, BreakerPolicy())
+    assert (report.scopes, report.failed) == (1, {})
+    assert [breaker.phase for breaker in report.changed] == ([] if arrives == "a bill" else ["open"])
