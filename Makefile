@@ -40,7 +40,7 @@ test-fast: $(STAMP) ## the pure and contract tests
 	@$(PYTEST) tests/unit tests/contract tests/guard guard/tests
 
 test-db: $(STAMP) ## tests on a real PostgreSQL
-	@$(PYTEST) tests/db tests/api
+	@$(PYTEST) tests/db tests/api tests/aws
 
 test-flink: $(STAMP) ## tests that start a Flink MiniCluster
 	@$(PYTEST) tests/flink

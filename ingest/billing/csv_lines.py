@@ -75,15 +75,26 @@ def write_csv(path: Path, target: Path, names: Sequence[str], delimiter: str, *,
 
 
 def _is_open(path: Path, last: str) -> bool:
-    """Whether the file ends inside a quoted cell (its last one, as read): Arrow takes the end of the file for its end."""
-    if last.endswith("\n"):
-        return True
-    if not last or packing(path):
+    """Whether the file ends inside a quoted cell (its last one, as read): Arrow takes the end of the file for the cell's.
+
+    A packed file proves its own length, so only a cell that swallowed the file's last line end is looked at there."""
+    if not last or (packing(path) and not last.endswith("\n")):
         return False
-    tail = last.encode()
-    with path.open("rb") as file:
-        file.seek(-min(len(tail) + 1, path.stat().st_size), io.SEEK_END)
-        return file.read() == b'"' + tail
+    tail = last.replace('"', '""').encode()
+    return _tail(path, len(tail) + 1) == b'"' + tail
+
+
+def _tail(path: Path, size: int) -> bytes:
+    """The last bytes of the text."""
+    if not packing(path):
+        with path.open("rb") as file:
+            file.seek(-min(size, path.stat().st_size), io.SEEK_END)
+            return file.read()
+    end = b""
+    with open_text(path) as text:
+        while chunk := text.read(BLOCK_BYTES):
+            end = (end + chunk)[-size:]
+    return end
 
 
 def _give_back_memory() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import random
+import tempfile
 import zipfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.errors import BadInput
 from ingest.billing.csv_lines import BLOCK_BYTES, csv_columns, write_csv
@@ -42,6 +46,19 @@ def test_cells_are_text_as_written_and_empty_ones_null(tmp_path: Path, packed: b
     assert read(tmp_path / "x", packed) == [{"a": "1", "b": 'x "y",\nz', "c": "3"}, {"a": None, "b": None, "c": "- "}]
 
 
+CELL = st.text(st.sampled_from('ab,;"\n\r é-'), max_size=6)
+
+
+@given(st.lists(st.tuples(CELL, CELL), min_size=1, max_size=8), st.booleans())
+def test_what_a_csv_writer_writes_is_read_back(rows: list[tuple[str, str]], packed: bool) -> None:
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("one", "two"), *rows])
+    body = text.getvalue().encode()
+    with tempfile.TemporaryDirectory() as folder:
+        found = read(Path(folder) / "x", gzip.compress(body) if packed else body)
+    assert [(row["one"] or "", row["two"] or "") for row in found] == rows
+
+
 def test_two_gzip_members_are_one_file(tmp_path: Path) -> None:
     assert len(read(tmp_path / "x", gzip.compress(b"a,b\n1,2\n") + gzip.compress(b"3,4\n"))) == 2
 
@@ -67,6 +84,7 @@ def test_headers(tmp_path: Path, body: bytes, names: list[str]) -> None:
         (b"a,b\n1,2\n3\n4,5\n", r"row 2 has 1 cells and its header 2.*'3'"),
         (MANY + b"1,2\n", r"row 20,001 has 2 cells and its header 3"),
         (b'a,b\n1,2\n1,"2\n1,2\n', "cut short: its last cell has no closing quotation mark"),
+        (gzip.compress(b'a,b\n1,2\n1,"2\n1,2\n'), "cut short: its last cell has no closing quotation mark"),
         (b'a,b\n1,2\n1,"2', "cut short: its last cell has no closing quotation mark"),
         (b"a,b\n1," + b"x" * (4 * BLOCK_BYTES) + b"\n1,2\n", "field larger than field limit"),
         (MANY + b"1,2," + b"x" * (4 * BLOCK_BYTES) + b"\n1,2,3\n", "a line of more than 2 MB"),
