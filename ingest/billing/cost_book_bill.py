@@ -11,7 +11,7 @@ from pathlib import Path
 from core.book_power import day_window
 from core.cost_book import Asset, BookLine, CostBook
 from core.depreciation import add_months
-from core.money import plain
+from core.money import ZERO, plain
 from ingest.billing.instance_types import OWN_RACKS, own_machine
 
 SOURCE = "costbook"
@@ -20,10 +20,10 @@ CATEGORIES = {"rent": "Other", "support": "Other", "staff": "Other", "network": 
 COLUMNS = (
     "BilledCost", "BillingAccountId", "BillingAccountName", "BillingAccountType", "BillingCurrency", "BillingPeriodEnd",
     "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd",
-    "ChargePeriodStart", "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "EffectiveCost", "InvoiceId", "InvoiceIssuerName",
-    "ListCost", "PricingCategory", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ResourceId",
-    "ResourceName", "ResourceType", "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId", "SkuMeter", "SkuPriceDetails", "Tags",
-    "x_CostBookItem", "x_CostBookKind",
+    "ChargePeriodStart", "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "EffectiveCost", "InvoiceId",
+    "InvoiceIssuerName", "ListCost", "PricingCategory", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName",
+    "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId", "SkuMeter",
+    "SkuPriceDetails", "SkuPriceId", "Tags", "x_CostBookItem", "x_CostBookKind",
 )  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def write_delivery(path: Path, book: CostBook, month: date, lines: Iterable[Book
     shared = {
         "BillingAccountId": book.name, "BillingAccountName": book.issuer, "BillingAccountType": "Cost book",
         "BillingCurrency": book.currency, "BillingPeriodStart": _time(period[0].isoformat()),
-        "BillingPeriodEnd": _time(period[1].isoformat()), "InvoiceId": invoice_id, "InvoiceIssuerName": book.issuer,
+        "BillingPeriodEnd": _time(period[1].isoformat()), "InvoiceId": invoice_id, "InvoiceIssuerName": OWN_RACKS,
         "ProviderName": OWN_RACKS, "PublisherName": book.issuer, "PricingCategory": "Standard",
     }  # fmt: skip
     count = 0
@@ -59,16 +59,19 @@ def _charge(book: CostBook, line: BookLine) -> dict[str, str]:
         "ServiceCategory": "Compute" if line.node else CATEGORIES.get(line.kind, "Other"),
         "ServiceName": f"Own racks: {line.kind}",
         "ServiceSubcategory": "Virtual Machines" if line.node else "Other (Other)",
-        "SkuId": line.item,
-        "SkuMeter": line.kind,
+        "SkuId": "" if tax else line.item,
+        "SkuPriceId": "" if tax else f"{line.item}/{line.kind}",
+        "SkuMeter": "" if tax else line.kind,
         "PricingCategory": "" if tax else "Standard",
         "x_CostBookItem": line.item,
         "x_CostBookKind": line.kind,
     }
-    quantity, unit = (line.hours, "Hours") if line.hours is not None else (line.quantity, line.unit)
-    if quantity is not None:
-        row |= {"ConsumedQuantity": plain(quantity), "ConsumedUnit": unit}
-        row |= {"PricingQuantity": plain(quantity), "PricingUnit": unit}
+    if line.quantity is not None or line.hours is not None:
+        quantity, unit = (line.hours, "Hours") if line.hours is not None else (line.quantity, line.unit)
+        row |= {"ConsumedQuantity": plain(quantity or ZERO), "ConsumedUnit": unit}
+        row |= {"PricingQuantity": plain(quantity or ZERO), "PricingUnit": unit}
+    elif not tax:
+        row |= {"PricingQuantity": "1", "PricingUnit": "Days"}
     tags = {"item": line.item, "kind": line.kind}
     return row | (_machine(book.asset_of(line.node), line.node, tags) if line.node else {"Tags": json.dumps(tags)})
 
