@@ -46,7 +46,7 @@ def _print(found: Mapping[str, Any], first: str, second: str) -> None:
         percent = f", {plain(total['change_percent'])} %" if total["change_percent"] is not None else ""
         currency = total["currency"]
         before, after, change = (plain(total[name]) for name in ("before", "after", "change"))
-        say(f"{before} {currency} in {first}, {after} in {second}: {change}{percent}")
+        say(f"Ledger, capacity cost: {before} {currency} in {first}, {after} in {second}: {change}{percent}")
         rows = [{"cause": row["effect"], currency: row["amount"], "what changed": row["text"]} for row in total["effects"]]
         print_rows(rows, as_json=False, title="Causes (they add up to the change)", empty="Nothing changed.")
     if found["prices"]:
@@ -74,7 +74,7 @@ def _print_bill(bill: Mapping[str, Any], first: str, second: str) -> None:
             print_rows([_mover(row) for row in total["machine_types"]], as_json=False, title="By instance type")
         if total["commitments"]:
             print_rows(total["commitments"], as_json=False, title="Commitments that cover more or fewer hours")
-        rows = [_bucket(row) for row in total["bill_only"]]
+        rows = [{name: value for name, value in _bucket(row).items() if name != "what it is"} for row in total["bill_only"]]
         print_rows(rows, as_json=False, title="Bill-only lines: no machine of the inventory", empty="No bill-only lines.")
         rows = [{"part": name.replace("_", " "), **amounts} for name, amounts in total["ledger"].items()]
         print_rows(rows, as_json=False, title="From the bill to the ledger (effective; held + by rates = cost)")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import timedelta
 
 import click
 
-from cli.options import Run, common, parse_time, window_options
+from cli.options import Run, common, parse_time
 from cli.output import Progress, print_json, print_rows, say
 from cli.wiring import database, utc_now
 from core.errors import BadInput
@@ -46,11 +45,13 @@ def export() -> None:
 @click.option("--spreadsheet-safe", is_flag=True, help="CSV: put ' before names that a spreadsheet takes for formulas")
 @click.option("--endpoint-url", metavar="URL", help="S3-compatible endpoint, for s3:// places that are not Amazon's")
 @click.option("--region", metavar="NAME", help="region of the bucket (default: the usual AWS settings)")
-@window_options(timedelta(days=1))
+@click.option("--from", "from_", required=True, metavar="TIME", help="start, included: 2026-06-01 (UTC) or 2026-06-01T00:00:00Z")
+@click.option("--to", required=True, metavar="TIME", help="end, not included")
 @common
 def focus(
     run: Run,
-    window: Window,
+    from_: str,
+    to: str,
     out: str,
     grain: Grain,
     file_format: FileFormat,
@@ -72,7 +73,7 @@ def focus(
         raise BadInput("must be a word", field="--name", value=name, hint="letters, digits, - and _")
     path = tuple(part for part in tenant.split("/") if part)
     settings = ExportSettings(
-        window=window,
+        window=Window(parse_time(from_, "--from"), parse_time(to, "--to")),
         issuer=Issuer(provider, run.settings.organisation),
         now=utc_now(),
         grain=grain,

@@ -80,6 +80,7 @@ def test_an_empty_ledger_says_so(command: Command, tmp_path: Path) -> None:
         (("--out", "s3://"), "--out: names no bucket"),
         (("--out", "x", "--name", "a/b"), "--name: must be a word"),
         (("--out", "x", "--from", "2026-06-01T00:15:00Z"), "--from: is not the start of a UTC hour"),
+        (("--out", "x", "--to", "2026-05-01"), "window_end: window must end after it starts"),
         (("--out", "x", "--tenant", "acme", "--rows", "both"), "--rows: origin rows are of all tenants"),
     ],
 )

@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from ui.client import ApiProblem
 from ui.view_models.why import cause_table, default_periods, mover_table, waterfall_points
+from ui.view_models.why_bill import bill_points, bucket_table, machine_table
 
 Open = Callable[..., AppTest]
 
@@ -42,6 +43,24 @@ def test_quarter_hours_without_a_price_are_named(open_app: Open) -> None:
     app = open_app(FakeClient("partial"), "why")
     assert not app.exception
     assert "lab/prod/new: 4 quarter hours of the first period have no price." in _texts(app)
+
+
+def test_the_bills_stand_above_the_ledger(open_app: Open) -> None:
+    app = open_app(FakeClient("partial"), "why")
+    assert not app.exception
+    assert [one.value for one in app.subheader][:2] == ["Bills, as invoiced, USD", "Ledger, from 2026-09 to 2026-10, USD"]
+    cards = {card.label: card.value for card in app.metric}
+    assert (cards["Billed, second period"], cards["Change, effective"]) == ("3,289.00 USD", "1,979.00 USD")
+
+
+def test_the_bills_bars_lead_from_total_to_total() -> None:
+    (total,) = explanations({}, "partial", NOW)["bill"]["totals"]
+    points = bill_points(total)
+    assert [(point["name"], point["end"]) for point in points] == [
+        ("First period", 1310), ("GPU machines", 3287), ("Taxes", 3289), ("Second period", 3289),
+    ]  # fmt: skip
+    assert [row["Cause"] for row in machine_table(total).rows] == ["Coverage by commitments"]
+    assert [row["Bucket"] for row in bucket_table(total["bill_only"], "USD").rows] == ["Taxes"]
 
 
 def test_with_the_api_down_the_page_says_what_to_do(open_app: Open) -> None:
