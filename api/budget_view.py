@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from control.budget_standing import BudgetStanding, in_currency, kept_standings, measure
 from core.budgets import Budget, CapIncrease, Exhaustion, effective_cap, pace, time_to_exhaustion
-from core.money import Money, plain
+from core.money import ZERO, Money, plain
 from models.decide_repo import StoredBudget, list_cap_increases
 
 
@@ -66,7 +66,8 @@ def budget_row(standing: BudgetStanding) -> dict[str, Any]:
     """One row of ``GET /v1/budgets``: the budget as it stood ``as_of``."""
     now = standing.at
     budget, spent = standing.stored.budget, standing.spend
-    plan, cap = _runs_out(standing, budget.amount, now), _runs_out(standing, standing.cap, now)
+    plan = _runs_out(standing, spent, budget.amount, now)
+    cap = _runs_out(standing, standing.decision, standing.cap, now)
     paced, burn = pace(budget, spent, now), standing.burn
     return {
         "id": standing.stored.id,
@@ -109,17 +110,18 @@ def _spend_row(standing: BudgetStanding) -> dict[str, Any]:
         "amount": None if amount is None else amount.amount,
         "closed": found.closed.amount if known else None,
         "running": found.running.amount if known else None,
+        "trueup": (found.trueup.amount if found.trueup else ZERO) if known else None,
         "reason": reason,
         "state": found.state,
     }
 
 
-def _runs_out(standing: BudgetStanding, limit: Money | None, now: datetime) -> Exhaustion:
+def _runs_out(standing: BudgetStanding, spend: Money | None, limit: Money | None, now: datetime) -> Exhaustion:
     recent = in_currency(standing.recent, standing.stored.budget)
     span = now - max(standing.recent_window.start, standing.window.start)
     if span <= timedelta(0):
         return Exhaustion(None, None, "the period has only begun")
-    return time_to_exhaustion(standing.spend, limit, recent, span, standing.window.end, now)
+    return time_to_exhaustion(spend, limit, recent, span, standing.window.end, now)
 
 
 def ratio(value: Decimal | None) -> str | None:

@@ -43,6 +43,11 @@ class BudgetStanding:
         return in_currency(self.spent, self.stored.budget)
 
     @property
+    def decision(self) -> Money | None:
+        """What the cap is compared with: the spend at provisional rates, whatever bills say since."""
+        return None if self.spend is None else self.spent.decision
+
+    @property
     def burn(self) -> Figure:
         """Spend of the last hour over what the plan expects of it."""
         return burn_rate(self.stored.budget, in_currency(self.recent, self.stored.budget), self.recent_window)

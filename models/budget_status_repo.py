@@ -10,7 +10,7 @@ from typing import Any, cast
 from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects.postgresql import insert
 
-from core.money import Money
+from core.money import ZERO, Money
 from core.spend import Spend, SpendState
 from models.outbox_repo import beat
 from models.tables_budget import BudgetStatusRow
@@ -18,7 +18,7 @@ from models.tables_decide import HeartbeatRow
 
 HEARTBEAT = "budgets"
 AT_ONCE = 1_000
-"""Rows a statement: each takes fifteen of the 65,535 parameters one may have."""
+"""Rows a statement: each takes seventeen of the 65,535 parameters one may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ def _columns(name: str, spend: Spend) -> dict[str, Any]:
         name: None if spend.amount is None else spend.amount.amount,
         f"{name}_running": spend.running.amount,
         f"{name}_closed": spend.closed.amount,
+        f"{name}_trueup": spend.trueup.amount if spend.trueup else ZERO,
         f"{name}_currency": spend.closed.currency,
         f"{name}_state": spend.state,
         f"{name}_reason": spend.reason,
@@ -91,4 +92,6 @@ def _spend(values: Any, name: str) -> Spend:
     currency, amount = values[f"{name}_currency"], values[name]
     running, closed = (Money(values[f"{name}_{part}"], currency) for part in ("running", "closed"))
     known = None if amount is None else Money(amount, currency)
-    return Spend(known, running, closed, values[f"{name}_reason"], cast(SpendState, values[f"{name}_state"]))
+    trueup = Money(values[f"{name}_trueup"], currency)
+    state = cast(SpendState, values[f"{name}_state"])
+    return Spend(known, running, closed, values[f"{name}_reason"], state, trueup if trueup.amount else None)

@@ -21,12 +21,14 @@ class BudgetStatusRow(Base):
     spent: Mapped[Decimal | None] = mapped_column(Amount)  # NULL: not known, see the reason
     spent_running: Mapped[Decimal] = mapped_column(Amount, nullable=False)
     spent_closed: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    spent_trueup: Mapped[Decimal] = mapped_column(Amount, nullable=False, server_default="0")  # of closed: bills less rates
     spent_currency: Mapped[str] = mapped_column(String(3), nullable=False)
     spent_state: Mapped[str] = mapped_column(String, nullable=False)  # estimate | provisional
     spent_reason: Mapped[str] = mapped_column(Text, nullable=False)
     recent: Mapped[Decimal | None] = mapped_column(Amount)
     recent_running: Mapped[Decimal] = mapped_column(Amount, nullable=False)
     recent_closed: Mapped[Decimal] = mapped_column(Amount, nullable=False)
+    recent_trueup: Mapped[Decimal] = mapped_column(Amount, nullable=False, server_default="0")  # of closed: bills less rates
     recent_currency: Mapped[str] = mapped_column(String(3), nullable=False)
     recent_state: Mapped[str] = mapped_column(String, nullable=False)
     recent_reason: Mapped[str] = mapped_column(Text, nullable=False)

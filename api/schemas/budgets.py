@@ -72,6 +72,7 @@ class SpendOut(BaseModel):
     amount: AmountOut | None = Field(description="closed + running; null: a price is unknown, see `reason`.")
     closed: AmountOut | None = Field(description="From closed ledger windows.")
     running: AmountOut | None = Field(description="Estimate for windows not closed yet.")
+    trueup: AmountOut | None = Field(description="Of closed: what bills say less what rates had said. Caps leave it out.")
     reason: str = Field(description="Why the amount is null, or what is missing from it (it is then a lower bound).")
     state: Literal["estimate", "provisional"]
 

@@ -10,6 +10,8 @@ from charge_rows import HOUR, add_node_charges, bill, machine_hours, make_final,
 from money_rows import D, a10g, engine_runs, use
 from sqlalchemy import Engine
 
+from api.budget_view import budget_row
+from control.budget_standing import keep_standings, kept_standings
 from control.budget_watch import read_spend, watch
 from control.budgets import set_budget
 from control.ledger_close import close_due, ledger_show
@@ -21,6 +23,7 @@ from core.money import money
 from core.scopes import parse_scope
 from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window
+from models.decide_repo import list_budgets
 from models.ledger_repo import ledger_rows, ledger_windows, unit_cost_rows
 from models.rates_repo import add_rates, declare_service
 from models.trueup_repo import charged_ledger, node_money, standing
@@ -231,3 +234,18 @@ def test_usage_trips_a_cap_and_a_bill_does_not(closed: Engine, arrives: str) -> 
     report = watch(closed, LATER, BreakerPolicy())
     assert (report.scopes, report.failed) == (1, {})
     assert [breaker.phase for breaker in report.changed] == ([] if arrives == "a bill" else ["open"])
+
+
+def test_a_kept_budget_says_what_a_bill_added_and_a_quiet_round_writes_nothing(closed: Engine) -> None:
+    with closed.begin() as connection:
+        set_budget(connection, "deployment:lab/prod/tiny", "month", Decimal(10), "USD", "UTC", "ann", LATER, cap=Decimal(10))
+        machine_hours(connection, bill(connection, LATER), LATER, T0, effective="55.5")
+    close_due(closed, LATER)
+    assert keep_standings(closed, LATER, 5) == 1
+    assert keep_standings(closed, LATER, 5) == 0
+    with closed.connect() as connection:
+        (standing_now,) = kept_standings(connection, list_budgets(connection), LATER).values()
+    row = budget_row(standing_now)
+    assert (row["spend"]["amount"], row["spend"]["trueup"]) == (Decimal("55.5"), Decimal("54.494"))
+    assert standing_now.decision == money("1.006", "USD")
+    assert row["cap_exhausted_at"] != row["exhausted_at"]
