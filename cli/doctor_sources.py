@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+import httpx
+
 from cli.doctor import Finding
 from cli.settings import Settings
 from cli.settings_sources import PrometheusSetting
@@ -14,6 +16,7 @@ from core.errors import BadInput, Refused, TokenfuseError, Unavailable
 from core.ports import FoundTarget
 from ingest.engine.claims import address_of
 from ingest.engine.names import NameTable, name_table
+from ingest.engine.scraper import Target
 from ingest.prometheus.api import PrometheusApi
 from ingest.prometheus.cursor import load_cursor
 from ingest.prometheus.gaps import usual_step_ms
@@ -21,6 +24,7 @@ from ingest.prometheus.reader import SKEW, is_read
 from models.database import open_engine, transaction
 from models.found_repo import in_service, served_since
 
+ANSWER_S = 4.0
 RECENT = timedelta(minutes=15)
 GPU_HINT = 'give the labels gpu = "A10G" and count = "1", set gpu and count in the block, or use `tokenfuse node declare`'
 UNPAID_HINT = "set gpu and count in the block, or use `tokenfuse node declare`"
@@ -132,4 +136,18 @@ def _gpu(check: str, target: FoundTarget) -> Iterator[Finding]:
         why = target.unknown or f"no {' and no '.join(missing)}"
         yield Finding(check, "error", f"{target.url}: {why}: its cost is unknown", GPU_HINT)
     else:
-        yield Finding(check, "ok", f"{target.url}: {target.count} × {target.gpu} on {target.node}")
+        yield _answer(check, target)
+
+
+def _answer(check: str, target: FoundTarget) -> Finding:
+    """Whether the found address gives a page now: discovery lists what should be there."""
+    about = f"{target.url}: {target.count} × {target.gpu} on {target.node}"
+    try:
+        status = httpx.get(Target(target.url).address, timeout=ANSWER_S, follow_redirects=False).status_code
+    except (httpx.HTTPError, BadInput) as error:
+        why = f"does not answer ({type(error).__name__})"
+    else:
+        if status == httpx.codes.OK:
+            return Finding(check, "ok", about)
+        why = f"answers {status}"
+    return Finding(check, "error", f"{about}, but it {why}", "is the engine up, and may this machine reach it?")

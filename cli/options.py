@@ -53,6 +53,10 @@ def window_options(default: timedelta | None = timedelta(days=1)) -> Callable[[C
                 start = datetime(2000, 1, 1, tzinfo=UTC)
             else:
                 start = parse_time(from_, "--from") if from_ else end - (default or timedelta())
+            if end <= start:
+                option = "--to" if to else "--from"
+                told = f"the window would be {start.isoformat()} to {end.isoformat()}"
+                raise BadInput("the window must end after it starts", field=option, value=to or from_, hint=told)
             return command(*args, window=Window(start, end), **kwargs)
 
         return wrapper

@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from cli.settings_sources import DiscoverySetting, PrometheusSetting
+from core.currencies import require_currency
 from core.errors import BadInput
+from core.scopes import require_path_part
 from core.vendor_book import SOURCES
 from core.windows import zone as require_zone
 
@@ -41,7 +43,7 @@ class Settings(BaseSettings):
     db_url: SecretStr | None = None
     organisation: str = "default"
     zone: str = "UTC"
-    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+    currency: str = "USD"
 
     bind_host: str = "127.0.0.1"
     api_port: Annotated[int, Field(ge=1, le=65535)] = 8700
@@ -89,6 +91,22 @@ class Settings(BaseSettings):
 
     max_body_mb: Annotated[int, Field(ge=1, le=1024)] = 32
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("organisation")
+    @classmethod
+    def _one_part_of_a_path(cls, value: str) -> str:
+        try:
+            return require_path_part(value, "organisation")
+        except BadInput as error:
+            raise ValueError(f"{error.message}: {error.hint}") from error
+
+    @field_validator("currency")
+    @classmethod
+    def _currency_in_use(cls, value: str) -> str:
+        try:
+            return require_currency(value)
+        except BadInput as error:
+            raise ValueError(f"{error.message}: {error.hint}") from error
 
     @field_validator("zone")
     @classmethod

@@ -43,6 +43,14 @@ class Scope:
         return Deployment(*self.parts)
 
 
+def require_path_part(name: str, field: str) -> str:
+    """The name itself, where it can stand in ORG/TEAM/PROJECT/USER. Raises BadInput naming ``field``."""
+    if not name or len(name) > MAX_NAME or not name.isprintable() or set(name) & {"/", '"', "\\"}:
+        hint = "a tenant path is ORG/TEAM/PROJECT/USER, so a name holds no slash, quote or backslash"
+        raise BadInput(f"must be a name of 1 to {MAX_NAME} characters", field=field, value=name[:80], hint=hint)
+    return name
+
+
 def parse_scope(text: str, field: str = "scope") -> Scope:
     """Read a scope's text. Raises BadInput naming ``field``."""
     kind, _, path = text.partition(":")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from sqlalchemy.exc import ArgumentError, OperationalError
 
 from core.errors import BadInput, Unavailable
 
+NEW_DATABASE_MB = 200
+"""An empty PostgreSQL with its first write-ahead log takes some 60 MB; less than this is no place for one."""
 URL_HINT = "write postgresql://USER@HOST:5432/NAME"
 
 
@@ -47,12 +50,15 @@ def start_embedded(folder: Path) -> str:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        _require_space(folder)
         _forget_zombie(folder / "postmaster.pid")
         server = _embedded(folder, start=True)
         with server._lock:
             server.ensure_postgres_running()  # the library remembers a server it once started, dead or alive
         socket = server.get_postmaster_info().socket_dir
         return f"postgresql://postgres:@/postgres?host={quote(str(socket))}"
+    except Unavailable:
+        raise
     except OSError as error:
         raise Unavailable(f"{folder} cannot be written: {error.strerror}", hint="choose another --data-dir") from error
     except CalledProcessError as error:
@@ -60,6 +66,14 @@ def start_embedded(folder: Path) -> str:
         raise Unavailable(f"the embedded PostgreSQL in {folder} did not start", hint=hint) from error
     except Exception as error:
         raise Unavailable(f"the embedded PostgreSQL in {folder} did not start: {error}", hint=f"read {folder}/log") from error
+
+
+def _require_space(folder: Path) -> None:
+    """A new database is not begun where it cannot end: PostgreSQL would fail half-way, in words of its own."""
+    free_mb = shutil.disk_usage(folder).free // 2**20
+    if free_mb < NEW_DATABASE_MB and not (folder / "PG_VERSION").exists():
+        hint = "free some space or choose another --data-dir"
+        raise Unavailable(f"{free_mb:,} MB are free in {folder}, and a new database needs {NEW_DATABASE_MB:,} MB", hint=hint)
 
 
 def _forget_zombie(pid_file: Path) -> None:

@@ -16,6 +16,7 @@ from cli.options import Run, common, parse_ahead
 from cli.output import print_json, print_rows, say
 from cli.wiring import database, utc_now
 from control import budgets as control
+from core.currencies import require_currency
 from core.errors import BadInput, NotFound
 from core.scopes import parse_scope
 from models.database import transaction
@@ -81,6 +82,8 @@ def set_command(
     owner: str, actor: str | None,
 ) -> None:  # fmt: skip
     """Set the budget of a scope and period; setting it again makes a new version."""
+    if currency:
+        require_currency(currency, "--currency")
     with database(run.settings) as engine, transaction(engine) as connection:
         stored = control.set_budget(
             connection, scope, period, amount_of(amount, "--amount"), currency or run.settings.currency,

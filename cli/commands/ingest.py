@@ -75,9 +75,10 @@ def usage(
             store = S3Objects(place, endpoint_url)
             report = ingest_objects(place, store, format_, options, judge, done, Progress("objects read", every=1000))
     nothing_taken = report.rows and not report.accepted + report.duplicate
+    code = 1 if report.cut else 2 if nothing_taken else 0
     if run.as_json:
         print_json(asdict(report))
-        return 2 if nothing_taken else 0
+        return code
     say(
         f"{report.rows:,} rows: {report.accepted:,} accepted, {report.duplicate:,} duplicate, {report.quarantined:,} quarantined."
     )
@@ -90,7 +91,9 @@ def usage(
         )
     if report.accepted:
         say("They are counted once the stream has read them: `tokenfuse stream run --until-idle`, or a running `tokenfuse up`.")
-    return 2 if nothing_taken else 0
+    if report.cut:
+        say("Not read to the end; copy it again whole and repeat, nothing doubles:\n" + bullet_list(report.cut))
+    return code
 
 
 @ingest.command()

@@ -11,7 +11,9 @@ import click
 from cli.options import Run, common
 from cli.output import print_json, say
 from cli.settings import load, settings_file
+from core.currencies import require_currency
 from core.errors import Conflict
+from core.scopes import require_path_part
 from core.windows import zone as require_zone
 
 
@@ -37,6 +39,8 @@ def init(
     if file.exists() and not force:
         raise Conflict(f"{file} is there already", hint="edit it, or pass --force to replace it")
     require_zone(zone)
+    require_currency(currency, "--currency")
+    require_path_part(organisation, "--organisation")
     values = {
         "organisation": organisation,
         "currency": currency,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from core.errors import BadInput
-from ingest.usage.reading import BOM, unpacked
+from ingest.usage.reading import BOM, GZIP, unpacked
 from ingest.usage.registry import ADAPTERS
 from ingest.usage.rows import BadRow, ParsedRow, SourceOptions
 from ingest.usage.service import UsageIngest, Verdict
@@ -29,7 +29,8 @@ Progress = Callable[[int, int, int], None]
 
 @dataclass(slots=True)
 class FileReport:
-    """What became of a file. ``reasons`` are the first twenty quarantined rows as ``file:line: field: reason``."""
+    """What became of a file. ``reasons`` are the first twenty quarantined rows as ``file:line: field: reason``; ``cut`` says
+    where and why what was read ended before its end."""
 
     file: str
     format: str
@@ -39,11 +40,13 @@ class FileReport:
     quarantined: int = 0
     reasons: list[str] = field(default_factory=list)
     unmapped: dict[str, int] = field(default_factory=dict)
+    cut: list[str] = field(default_factory=list)
 
     def add_bad(self, source: str, verdicts: list[Verdict]) -> None:
         """Quarantined rows of one of many sources."""
         self.rows += len(verdicts)
         self.quarantined += len(verdicts)
+        self._note_cut(source, verdicts)
         for verdict in verdicts[: FIRST_REASONS - len(self.reasons)]:
             self.reasons.append(f"{source}:{verdict.position}: {verdict.field}: {verdict.reason}")
 
@@ -54,8 +57,13 @@ class FileReport:
         self.accepted += accepted
         self.quarantined += len(bad)
         self.duplicate += len(verdicts) - accepted - len(bad)
+        self._note_cut(self.file, bad)
         for verdict in bad[: FIRST_REASONS - len(self.reasons)]:
             self.reasons.append(f"{self.file}:{verdict.position}: {verdict.field}: {verdict.reason}")
+
+    def _note_cut(self, source: str, bad: list[Verdict]) -> None:
+        found = [f"{source}:{verdict.position}: {verdict.reason}" for verdict in bad if verdict.field == GZIP]
+        self.cut += found[: FIRST_REASONS - len(self.cut)]
 
 
 def ingest_file(path: Path, format: str, options: SourceOptions, ingest: UsageIngest, progress: Progress) -> FileReport:

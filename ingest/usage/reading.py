@@ -17,6 +17,8 @@ MAX_LINE = 4 * 1024 * 1024
 MAX_DOCUMENT = 256 * 1024 * 1024
 BOM = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
+GZIP = "gzip"
+"""Field of the bad row that stands for the rest of a compressed file that was cut short or damaged."""
 Numbered = tuple[int, bytes]
 Item = tuple[int, Any]
 
@@ -41,7 +43,7 @@ def numbered_lines(stream: BinaryIO) -> Iterator[Numbered | BadRow]:
             line = stream.readline(MAX_LINE)
             overlong = len(line) == MAX_LINE and not line.endswith(b"\n") and _skip_rest(stream)
         except (EOFError, OSError, zlib.error) as error:
-            yield bad_row(number + 1, BadRecord(f"the compressed file is damaged from here on: {error}", field="gzip"))
+            yield bad_row(number + 1, BadRecord(f"the compressed file is damaged from here on: {error}", field=GZIP))
             return
         if not line:
             return
@@ -102,10 +104,11 @@ def opens_document(line: bytes) -> bool:
 def document(number: int, first: bytes, stream: BinaryIO) -> Iterator[Item | BadRow]:
     """Items of the one document that line opens: an array's (numbered from 0), or the object; if it is none, of each line."""
     try:
-        body = first + b"\n" + stream.read(MAX_DOCUMENT)
+        more = stream.read(MAX_DOCUMENT)
+        body = first + b"\n" + more if more else first
         rest = stream.read(1)
     except (EOFError, OSError, zlib.error) as error:
-        yield bad_row(number, BadRecord(f"the compressed file is damaged: {error}", field="gzip"))
+        yield bad_row(number, BadRecord(f"the compressed file is damaged: {error}", field=GZIP))
         return
     if rest:
         hint = "write one JSON object per line instead"
@@ -136,10 +139,13 @@ def _lenient(number: int, text: bytes) -> Item | BadRow:
     except RecursionError:
         return bad_row(number, BadRecord("is nested too deeply", field="line"), text)
     except ValueError as error:
-        return bad_row(number, BadRecord(f"is not JSON: {_reason(error)}", field="line"), text)
+        return bad_row(number, BadRecord(f"is not JSON: {_reason(error, number)}", field="line"), text)
 
 
-def _reason(error: ValueError) -> str:
+def _reason(error: ValueError, number: int) -> str:
+    """``number`` is the line the text begins in."""
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at column {error.colno}"
+        place = f"column {error.colno}" if error.lineno == 1 else f"line {number + error.lineno - 1}, column {error.colno}"
+        is_cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
+        return f"{error.msg} at {place}{', where the text ends: was it cut short?' if is_cut else ''}"
     return "is not UTF-8" if isinstance(error, UnicodeDecodeError) else "a number is too long"

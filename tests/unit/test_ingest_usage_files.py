@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,9 @@ from usage_samples import MemoryLog, ingest_into, parsed, usage_item
 from core.errors import BadInput
 from core.usage import Deployment, TenantPath
 from ingest.usage.files import FileReport, ingest_file
-from ingest.usage.reading import MAX_LINE
+from ingest.usage.reading import MAX_LINE, json_items
 from ingest.usage.registry import ADAPTERS
-from ingest.usage.rows import SourceOptions
+from ingest.usage.rows import BadRow, SourceOptions
 
 TRACE = SourceOptions(deployment=Deployment("c", "n", "m"))
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:04.0319600,3180,8\r\n"
@@ -228,3 +229,27 @@ def test_every_format_knows_its_own_head() -> None:
     heads = {"usage": USAGE, "litellm": LITELLM, "azure-llm": AZURE, "mooncake": MOONCAKE, "vtc": VTC}
     for format, head in heads.items():
         assert [name for name, adapter in ADAPTERS.items() if adapter.looks_like(head.encode())] == [format]
+
+
+def test_a_cut_file_is_told_apart_from_bad_rows(tmp_path: Path) -> None:
+    whole = gzip.compress(b"".join(lines(usage_item(n, trace_id=f"{n * 7919}")) for n in range(2000)))
+    report = run(write(tmp_path, whole[: len(whole) // 2]), "usage")
+    assert len(report.cut) == 1
+    assert "damaged from here on" in report.cut[0]
+    assert run(write(tmp_path, whole), "usage").cut == []
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (b'[{"a": 1}, {"b": 2}', "at column 20, where the text ends: was it cut short?"),
+        (b'[{"a": 1}, {"b": 2}\n', "at column 20, where the text ends: was it cut short?"),
+        (b'[\n{"a": 1},\n{"b": "x', "at line 3, column 7, where the text ends: was it cut short?"),
+        (b'[{"a": 1} {"b": 2}]', "at column 11"),
+        (b'[\n{"a": 1},\n{"b" 2}\n]\n', "at line 3, column 6"),
+    ],
+)
+def test_what_is_no_json_is_named_where_it_ends(text: bytes, place: str) -> None:
+    (bad,) = json_items(io.BytesIO(text))
+    assert isinstance(bad, BadRow)
+    assert bad.error.message.endswith(place), bad.error.message
