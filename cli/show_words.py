@@ -55,6 +55,7 @@ def unit_cost_words(row: Mapping[str, Any]) -> dict[str, Any]:
     reasons = "; ".join(f"{name.replace('_', ' ')}: {why}" for name, why in row["reasons"].items())
     return {
         **told,
+        "unpriced_tokens": row["meta"]["unpriced_tokens"],
         "state": row["meta"]["state"],
         "coverage": None if coverage is None else f"{coverage * 100:.1f} %",
         "why_unknown": reasons or "all known",

@@ -15,6 +15,7 @@ class Meta(BaseModel):
     freshness: Time | None = Field(None, description="The stream has counted everything up to about here; null: never ran.")
     coverage: float | None = Field(None, description="Share of engine tokens that usage records explain; null: no engine data.")
     state: str | None = Field(None, description="estimate, provisional (by rates), trued_up (by bills) or final (by invoices).")
+    unpriced_tokens: int | None = Field(None, description="Tokens without a price: they are in no cost (`GET /v1/unpriced`).")
     currency: Currency | None = None
     window_start: Time | None = None
     window_end: Time | None = None

@@ -14,7 +14,7 @@ from cli.commands.budget import budget_rows
 from cli.commands.gpus import gpus
 from cli.commands.match import nodes, unmatched_command
 from cli.commands.metrics import metrics
-from cli.commands.unpriced import unpriced
+from cli.commands.unpriced import bought, say_unpriced, unpriced
 from cli.options import Run, common, parse_time, window_options
 from cli.output import Progress, print_json, print_rows
 from cli.show_words import (
@@ -53,6 +53,7 @@ show.add_command(charges)
 show.add_command(gpus)
 show.add_command(metrics)
 show.add_command(unpriced)
+show.add_command(bought)
 show.add_command(nodes)
 show.add_command(unmatched_command)
 
@@ -101,6 +102,7 @@ def unit_cost(run: Run, by: str, basis: Any, given: tuple[str, ...], window: Win
     """Cost per million tokens and per request, from closed quarter hours; unknown where it is not defined, with the reason."""
     with database(run.settings) as engine, transaction(engine) as connection:
         found = unit_cost_rows(connection, _keys(by), window, basis, filters=_filters(given), zone_name=run.settings.zone)
+        say_unpriced(run, connection, window)
         rows = with_key_alias(connection, found)
     told = rows if run.as_json else [unit_cost_words(row) for row in rows]
     print_rows(
@@ -120,6 +122,7 @@ def coverage(run: Run, by: str, given: tuple[str, ...], window: Window) -> None:
     keys = _keys(by)
     with database(run.settings) as engine, transaction(engine) as connection:
         rows = coverage_rows(connection, keys, _minutes(window), _filters(given), zone_name=run.settings.zone)
+        say_unpriced(run, connection, window)
     shown = rows if run.as_json else [coverage_words(row, keys) for row in rows]
     print_rows(shown, as_json=run.as_json, empty="Neither engine nor gateway work in this time range.")
 

@@ -32,6 +32,7 @@ from eventlog.archive import archive_segments
 from eventlog.bought_sql import archived_bought
 from eventlog.manifest import segments
 from eventlog.spool import SpoolLog, SpoolSettings
+from models.bought_check_repo import bought_months
 from models.bought_repo import read_bought
 from models.database import transaction
 from models.ledger_repo import ledger_windows, unit_cost_rows
@@ -309,3 +310,13 @@ def test_the_archive_the_table_and_the_rule_agree(
         stored = read_bought(connection, Window(NOON - timedelta(days=1), NOON + timedelta(days=1)))
     assert asked == expected
     assert stored == expected
+
+
+def test_lists_gateway_and_bill_stand_beside_each_other(db: Engine, buy: Callable[..., None]) -> None:
+    take(db, sheet())
+    buy(request("a", vendor_cost=money("0.004", "USD")), request("b"))
+    close(db)
+    with transaction(db) as connection:
+        (month,) = bought_months(connection, DAY)
+    assert (month.vendor, month.requests, month.tokens, month.list_cost) == ("acme", 2, 3_400, Decimal("0.0077"))
+    assert (month.gateway_cost, month.gateway_requests, month.billed, month.difference) == (Decimal("0.004"), 1, None, None)
