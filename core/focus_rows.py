@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, localcontext
 from typing import Literal
 
+from core.bought import is_bought
 from core.money import CONTEXT, ZERO, quantize
 from core.usage import Deployment
 from core.windows import Window
@@ -26,6 +27,7 @@ US_PER_HOUR = 3_600_000_000
 BLOCK = Decimal(1_000_000)
 RATIO = Decimal("0.000001")
 SERVICE = "Self-hosted LLM inference"
+BOUGHT_SERVICE = "Bought LLM tokens"
 
 COLUMNS: Mapping[str, ColumnType] = {
     "BilledCost": "decimal", "BillingAccountId": "text", "BillingAccountName": "text", "BillingCurrency": "text",
@@ -105,6 +107,11 @@ class Origin:
     @property
     def id(self) -> str:
         return f"{self.deployment}@{stamp(self.window.start)}/{self.currency}"
+
+    @property
+    def is_bought(self) -> bool:
+        """Tokens of a vendor's API: there are no GPU hours, so the parts stand alone."""
+        return is_bought(self.deployment)
 
     @property
     def gpu_hours(self) -> Decimal | None:
@@ -202,9 +209,11 @@ def _shared(origin: Origin, issuer: Issuer, invoice_id: str | None) -> Row:
         "BillingPeriodStart": period.start, "BillingPeriodEnd": period.end, "ChargeCategory": "Usage",
         "ChargeFrequency": "Usage-Based", "ChargePeriodStart": origin.window.start, "ChargePeriodEnd": origin.window.end,
         "InvoiceId": invoice_id, "InvoiceIssuerName": issuer.provider, "PricingCategory": "Other",
-        "ProviderName": issuer.provider, "PublisherName": issuer.provider, "ResourceId": str(place),
-        "ResourceName": place.model_id, "ResourceType": "Model deployment", "ServiceCategory": "AI and Machine Learning",
-        "ServiceName": SERVICE, "ServiceSubcategory": "Generative AI",
+        "ProviderName": issuer.provider, "PublisherName": place.namespace if origin.is_bought else issuer.provider,
+        "ResourceId": str(place), "ResourceName": place.model_id,
+        "ResourceType": "Vendor model" if origin.is_bought else "Model deployment",
+        "ServiceCategory": "AI and Machine Learning", "ServiceSubcategory": "Generative AI",
+        "ServiceName": BOUGHT_SERVICE if origin.is_bought else SERVICE,
         "x_OriginId": origin.id, "x_CostBasis": "allocation", "x_ChargeBasis": origin.charge_basis or None,
         "x_ListCostState": "known" if origin.charge_basis == _LISTED else "unknown", "x_State": origin.state,
         "x_PriceSource": origin.price_source or None, "x_Utilisation": origin.utilisation,
@@ -215,7 +224,8 @@ def _shared(origin: Origin, issuer: Issuer, invoice_id: str | None) -> Row:
 
 
 def _part(origin: Origin, part: Part) -> Row:
-    model, name = origin.deployment.model_id, _WORDS.get(part.kind, part.kind)
+    place, name = origin.deployment, _WORDS.get(part.kind, part.kind)
+    model = f"{place.namespace}/{place.model_id}" if origin.is_bought else place.model_id
     account = _account(part)
     told = f" for {account}" if account else ""
     if part.token_kind in _TOKENS:
@@ -223,6 +233,10 @@ def _part(origin: Origin, part: Part) -> Row:
         measured = _quantity(Decimal(part.tokens), "Tokens", part.tokens / BLOCK, f"{BLOCK} Tokens")
         sku = _sku(f"{model}/{part.token_kind}", meter, {"x_ModelId": model, **details})
         description = f"{meter} of {model} {name}{told}"
+    elif origin.is_bought:
+        measured = _quantity(Decimal(part.requests), "Requests", Decimal(part.requests), "Requests")
+        sku = _sku(f"{model}/requests", "Requests", {"x_ModelId": model})
+        description = f"Requests to {model} without tokens {name}{told}"
     else:
         hours = _hours(origin, part.cost)
         measured = _quantity(hours, "Hours", hours, "Hours")

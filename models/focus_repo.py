@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, text
 
+from core.bought import CLUSTER
 from core.focus_rows import Origin, Part
 from core.money import ZERO
 from core.usage import Deployment
@@ -63,7 +64,11 @@ _ORIGINS = """
     )
     SELECT o.*, held.gpu_types, held.gpu_us FROM o LEFT JOIN held USING (start, {place}, currency)
 """
-_TOTALS = "SELECT x.currency, sum(x.capacity_cost) AS cost FROM w x GROUP BY 1 ORDER BY 1"
+_TOTALS = """
+    SELECT x.currency, sum(x.capacity_cost) AS whole,
+        coalesce(sum(x.capacity_cost) FILTER (WHERE x.cluster <> :bought), 0) AS of_gpus
+    FROM w x GROUP BY 1 ORDER BY 1
+"""
 _UNPRICED = """
     {head} SELECT cluster || '/' || namespace || '/' || model_id AS deployment, count(*) AS windows,
         min(x.detail ->> 'reason') AS reason
@@ -102,10 +107,19 @@ def allocations(
         yield Allocated(origins[key], tuple(_part(row) for row in group))
 
 
-def capacity_totals(connection: Connection, window: Window, *, as_of: datetime | None = None) -> dict[str, Decimal]:
-    """Currency -> capacity cost of the closed, priced quarter hours that start in ``window``."""
+@dataclass(frozen=True, slots=True)
+class CapacityTotal:
+    """Capacity cost of closed, priced quarter hours; ``of_gpus`` leaves tokens of vendors' APIs out."""
+
+    whole: Decimal
+    of_gpus: Decimal
+
+
+def capacity_totals(connection: Connection, window: Window, *, as_of: datetime | None = None) -> dict[str, CapacityTotal]:
+    """By currency, of the quarter hours that start in ``window``."""
     query = text(_WINDOWS.format(head=window_head(as_of), grain="day") + _TOTALS)
-    return {row.currency: row.cost for row in connection.execute(query, _bounds(window, as_of))}
+    found = connection.execute(query, {**_bounds(window, as_of), "bought": CLUSTER})
+    return {row.currency: CapacityTotal(row.whole, row.of_gpus) for row in found}
 
 
 def line_totals(

@@ -107,9 +107,9 @@ def _rows(found: Allocated, settings: ExportSettings, invoice: str | None) -> It
                 f"{found.origin.id}: the lines add up to {plain(whole)}, not to the capacity cost {plain(found.origin.cost)}",
                 hint="nothing was exported; run `tokenfuse ledger show` for this hour",
             )
-    if settings.rows != "allocated":
+    if settings.rows != "allocated" and not found.origin.is_bought:
         yield origin_row(found.origin, found.parts, settings.issuer, invoice, carries_cost=settings.rows == "origin")
-    if settings.rows != "origin":
+    if settings.rows != "origin" or found.origin.is_bought:
         yield from allocated_rows(found.origin, found.parts, settings.issuer, invoice)
 
 
@@ -120,9 +120,10 @@ def _check(connection: Connection, settings: ExportSettings, one: Written) -> No
     if settings.rows != "origin":
         expected += [(currency, "x_CostWithIdle", allocated) for currency, (_, allocated) in lines.items()]
     if not settings.tenant:
-        capacity = capacity_totals(connection, one.window, as_of=settings.as_of)
-        columns = ("EffectiveCost",) if settings.rows == "allocated" else ("EffectiveCost", "x_OriginCost")
-        expected += [(currency, column, cost) for currency, cost in capacity.items() for column in columns]
+        for currency, capacity in capacity_totals(connection, one.window, as_of=settings.as_of).items():
+            expected.append((currency, "EffectiveCost", capacity.whole))
+            if settings.rows != "allocated":
+                expected.append((currency, "x_OriginCost", capacity.of_gpus))
     expected += [(currency, "EffectiveCost", ZERO) for currency in one.tallies.keys() - lines.keys()]
     for currency, column, cost in expected:
         found = one.tallies.get(currency, Tally()).of(column)

@@ -48,7 +48,7 @@ def origins(draw: st.DrawFn) -> tuple[Origin, list[Part]]:
         for n, p in enumerate(found)
     ]
     used = draw(st.none() | st.just(whole))
-    place = Deployment(draw(names), draw(names), draw(names))
+    place = Deployment(draw(names | st.just("vendor")), draw(names), draw(names))
     window = Window(START, START + timedelta(hours=1))
     basis = draw(st.sampled_from(["list", "effective", "effective; list", ""]))
     gpu_us = draw(st.integers(1, 10**15))

@@ -122,7 +122,8 @@ def _family(columns: Columns, source: str) -> str:
     details = columns.text("SkuPriceDetails", "x_SkuDetails")
     gpus = f"TRY_CAST(json_extract_string(TRY_CAST({details} AS JSON), '$.GpuCount') AS DOUBLE)"
     tokens = f"lower({columns.text('ConsumedUnit')}) LIKE '%tokens%'"
-    own = f"WHEN {columns.text(OWN_ROWS)} IS NOT NULL THEN 'gpu' " if columns.find(OWN_ROWS) else ""
+    place = f"CASE WHEN {columns.text('x_Cluster')} = 'vendor' THEN 'ai_api' ELSE 'gpu' END"
+    own = f"WHEN {columns.text(OWN_ROWS)} IS NOT NULL THEN {place} " if columns.find(OWN_ROWS) else ""
     return (
         f"CASE {own}WHEN {gpu_sql('d_instance', source)} OR coalesce({gpus} > 0, false) THEN 'gpu' "
         f"WHEN {columns.text('ServiceSubcategory')} = 'Generative AI' OR ({category} = 'AI and Machine Learning' AND {tokens}) "

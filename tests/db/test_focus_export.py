@@ -24,6 +24,7 @@ from core.windows import QUARTER_HOUR, Window
 from ingest.prices.rate_card import default_rate_card
 from models.database import open_engine
 from models.ledger_repo import ledger_rows
+from models.ledger_sums import TABLES
 from models.rates_repo import declare_service
 
 pytestmark = pytest.mark.db
@@ -185,6 +186,22 @@ def test_quarter_hours_without_a_price_are_named_and_in_no_row(db: Engine, tmp_p
     assert done.totals[0]["effective"] == 280
     assert [(gap["deployment"], gap["windows"]) for gap in done.unpriced] == [("lab/prod/new", 4)]
     assert "X9" in done.unpriced[0]["reason"]
+
+
+@pytest.mark.parametrize("kinds", ["both", "allocated", "origin"])
+def test_bought_tokens_are_rows_of_their_own_beside_gpu_hours(db: Engine, tmp_path: Path, second: Engine, kinds: str) -> None:
+    generate(db)
+    with db.begin() as connection:
+        for table in ("ledger_window", "ledger_line", "ledger_head", *(name for name, _, _ in TABLES if "team" not in name)):
+            connection.execute(text(f"UPDATE {table} SET cluster = 'vendor', namespace = 'deepseek' WHERE model_id = 'code'"))
+    done = export(db, tmp_path / "out", JUNE, rows=kinds)
+    (total,) = done.totals
+    assert (total["effective"], total["origin"]) == (280, 0 if kinds == "allocated" else 220)
+    bought = [row for row in rows_of(done.periods[0].file) if row["PublisherName"] == "deepseek"]
+    assert {row["x_RowKind"] for row in bought} == {"allocated"}
+    takes = Takes(second, tmp_path, "focus")
+    takes.path(tmp_path / "out")
+    assert takes.by("bucket") == {"gpu": 220, "vendor_api": 60}
 
 
 def test_nothing_closed_writes_nothing(db: Engine, tmp_path: Path) -> None:

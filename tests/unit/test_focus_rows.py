@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -117,6 +118,19 @@ def test_an_unknown_list_cost_is_said_to_be_unknown(basis: str, known: str) -> N
     origin, parts = _hour(basis)
     (first, *_) = allocated_rows(origin, parts, ISSUER)
     assert (first["x_ListCostState"], first["ListCost"]) == (known, first["EffectiveCost"] if known == "known" else 0)
+
+
+def test_bought_tokens_name_their_vendor_and_have_no_gpu_hours() -> None:
+    origin, _ = _hour()
+    bought = replace(origin, deployment=Deployment("vendor", "deepseek", "chat"), gpu_us=0, gpu_types=())
+    tokens, calls = allocated_rows(
+        bought, [_part("acme", "chat"), Part("served", "", 0, 3, Decimal(1), Decimal(1), "acme")], ISSUER
+    )
+    assert (tokens["PublisherName"], tokens["ServiceName"], tokens["SkuId"]) == (
+        "deepseek", "Bought LLM tokens", "deepseek/chat/input",
+    )  # fmt: skip
+    assert (calls["ConsumedQuantity"], calls["ConsumedUnit"]) == (3, "Requests")
+    assert FocusChecker([tokens, calls], COLUMNS, CRITERIA).run().failed == []
 
 
 def test_two_tenants_never_share_an_account() -> None:
