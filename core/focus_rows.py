@@ -1,7 +1,7 @@
 """The ledger as FOCUS 1.2 rows: an origin row for the GPU hours of a deployment, and the parts its cost was allocated to.
 
 Each amount stands once: the parts carry the cost, the origin row 0 in every FOCUS cost column and the whole in ``x_OriginCost``
-(docs/adr/0021). Columns and their rules: FOCUS 1.2; token columns as its working draft after 1.4 words them, with ``x_`` where
+(docs/adr/0027). Columns and their rules: FOCUS 1.2; token columns as its working draft after 1.4 words them, with ``x_`` where
 1.2 has no such name.
 """
 
