@@ -10,10 +10,15 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from sqlalchemy import Engine, text
 
 from models.database import open_engine, start_embedded, stop_embedded, upgrade
+
+# No test is judged by its time: on a busy machine an example may take a second.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 # Started in the background of a shell, a run would ignore SIGINT, and so would every command the tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

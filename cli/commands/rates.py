@@ -31,7 +31,7 @@ rates.add_command(vendor)
 @rates.command("list")
 @common
 def list_command(run: Run) -> None:
-    """Every price, as imported."""
+    """Every price, as imported, and those that typed discounts make of list prices."""
     with database(run.settings) as engine, transaction(engine) as connection:
         found = read_rates(connection)
     rows = [
