@@ -10,7 +10,7 @@ from ui.components.session import sign_in_page, signed_in
 from ui.launch import read_launch
 
 HERE = Path(__file__).parent
-DEMO = "Demo: the month of history and its bills are generated from published figures; the last 19 minutes are a recording of a real vLLM."
+DEMO = "Demo: a month of history and its bills, generated from published figures; the last 19 minutes record a real vLLM."
 
 st.set_page_config(page_title="Tokenfuse", page_icon=str(HERE / "icon.png"), layout="wide")
 

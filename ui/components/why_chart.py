@@ -27,7 +27,7 @@ def waterfall(
         alt.Chart(alt.Data(values=list(points)))
         .mark_bar()
         .encode(
-            y=alt.Y("name:N", title=None, sort=None, scale=alt.Scale(domain=names), axis=alt.Axis(labelLimit=200)),
+            y=alt.Y("name:N", title=None, sort=None, scale=alt.Scale(domain=names), axis=alt.Axis(labelLimit=240)),
             x=alt.X("start:Q", title=f"Cost, {currency}"),
             x2="end:Q",
             color=alt.Color(

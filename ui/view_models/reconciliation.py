@@ -25,7 +25,7 @@ STEPS: Mapping[str, str] = {
     "tenants": "By tenant",
     "shared": "No machine's money",
 }
-LEAVES, ENTERS, OPEN, WHOLE = "leaves", "enters", "open", "sum"
+LEAVES, ENTERS, OPEN, WHOLE, TENANT = "leaves", "enters", "open", "sum", "tenant"
 STATES: Mapping[str, str] = {
     "final": "final: the invoice is issued",
     "provisional": "provisional: may change until the invoice is issued",
@@ -105,7 +105,7 @@ def waterfall_points(one: Row) -> list[dict[str, Any]]:
         points.append(_point(title, Decimal(0), at, WHOLE, currency))
     for row in _parts(one, "tenants"):
         amount = Decimal(row["effective_cost"])
-        points.append(_point(row["bucket"], at, at - amount, LEAVES, currency, tenant=True))
+        points.append(_point(f"Tenant {row['bucket']}", at, at - amount, TENANT, currency))
         at -= amount
     return points
 
@@ -118,15 +118,15 @@ def _kind(row: Row, moved: Decimal) -> str:
     return OPEN if row["is_open"] else ENTERS if moved > 0 else LEAVES
 
 
-def _point(name: str, start: Decimal, end: Decimal, kind: str, currency: str, *, tenant: bool = False) -> dict[str, Any]:
-    shown = money(str(abs(end - start)), currency) if kind == WHOLE or tenant else money(str(end - start), currency)
-    return {"name": f"Tenant {name}" if tenant else name, "start": float(start), "end": float(end), "kind": kind, "shown": shown}
+def _point(name: str, start: Decimal, end: Decimal, kind: str, currency: str) -> dict[str, Any]:
+    moved = abs(end - start) if kind in (WHOLE, TENANT) else end - start
+    return {"name": name, "start": float(start), "end": float(end), "kind": kind, "shown": money(str(moved), currency)}
 
 
 def spoken(name: str) -> str:
     """``effective less billed: commitment_fee`` is ``Basis: commitment fee``."""
     words = name.replace("effective less billed", "basis").replace("_", " ")
-    words = " ".join("GPU" + word[3:] if word[:3] == "gpu" else word for word in words.split(" "))
+    words = " ".join(word.upper() if word in ("gpu", "api") else word for word in words.split(" "))
     return words[:1].upper() + words[1:]
 
 

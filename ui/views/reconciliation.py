@@ -18,6 +18,7 @@ from ui.view_models.reconciliation import (
     ENTERS,
     LEAVES,
     OPEN,
+    TENANT,
     VIEWS,
     WHOLE,
     OpenPart,
@@ -30,7 +31,7 @@ from ui.view_models.reconciliation import (
 )
 
 HERE = Path(__file__).parent
-COLOURS = {WHOLE: "#64748b", LEAVES: "#0d9488", ENTERS: "#dc2626", OPEN: "#f59e0b"}
+COLOURS = {WHOLE: "#64748b", LEAVES: "#0d9488", ENTERS: "#dc2626", OPEN: "#f59e0b", TENANT: "#3b82f6"}
 PAGES = {"data_quality": "Data quality", "unit_cost": "Unit cost"}
 MEANINGS = {
     "Billed and effective": "What the invoice says, and the same with commitments spread over what used them",
