@@ -30,6 +30,7 @@ from ingest.billing.join_sql import (
     prepare,
     resources,
     tags_of_machines,
+    types,
     write_node_charges,
     write_unmatched,
 )
@@ -105,8 +106,11 @@ class DeliveryJoin:
         """CSV files of node charges and of what is no machine's: together all joined charges, exactly."""
         self._table("owners", _OWNERS, [row for subject, found in resolved.items() for row in _owners(subject, found)])
         self._table("known", _KNOWN, [self._known(subject, found) for subject, found in resolved.items()])
-        types = self._session.execute("SELECT DISTINCT provider, instance_type FROM machine_charges").fetchall()
-        shapes = [(provider, name, machine.gpus) for provider, name in types if (machine := instance_type(provider, name))]
+        shapes = [
+            (provider, name, machine.gpus)
+            for provider, name in types(self._session)
+            if (machine := instance_type(provider, name))
+        ]
         self._table("shapes", _SHAPES, shapes)
         place(self._session, self._scales)
         charged = write_node_charges(self._session, delivery, NODE_CHARGE_COLUMNS, self._work / f"nodes-{delivery}.csv")

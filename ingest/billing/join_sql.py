@@ -37,23 +37,19 @@ class Scales:
 
 
 def prepare(session: Any, charges: Path, period: date) -> Scales:
-    """Table ``machine_charges``: what may belong to a machine, one row per resource, bucket and interval. One within an hour has
-    ``e`` = ``s`` + 1 h; ``s`` NULL: the lines do not say when. Without an end a charge is its first hour's."""
+    """View ``join_source``: charges that may belong to a machine, with their interval [s, e). One within an hour, or without
+    an end, is its (first) hour's, ``e`` = ``s`` + 1 h; ``s`` NULL: the line does not say when. ``tags`` as RESOURCE says."""
     for macro in _MACROS:
         session.execute(macro)
     source = f"read_parquet({string(str(charges))})"
-    session.execute(f"CREATE OR REPLACE TEMP VIEW join_source AS {_source(source, period)}")
     hour = "date_trunc('hour', charge_start)"
     short = f"(charge_end IS NULL OR charge_end <= {hour} + INTERVAL 1 HOUR)"
     session.execute(
-        f"""CREATE OR REPLACE TEMP TABLE machine_charges AS
-        SELECT provider, resource_id, CASE WHEN resource_id = '' THEN tags ELSE '' END AS tags, instance_type, bucket, currency,
+        f"""CREATE OR REPLACE TEMP VIEW join_source AS
+        SELECT * REPLACE (CASE WHEN resource_id = '' THEN tags ELSE '' END AS tags), tags AS all_tags,
           CASE WHEN {short} THEN {hour} ELSE charge_start END AS s,
-          CASE WHEN {short} THEN {hour} + INTERVAL 1 HOUR ELSE charge_end END AS e,
-          any_value(account) AS account, any_value(region) AS region,
-          sum(billed) AS billed, sum(effective) AS effective, {_known_sum("list")}, {_known_sum("contracted")},
-          coalesce(sum(hours), 0) AS hours
-        FROM join_source GROUP BY ALL"""
+          CASE WHEN {short} THEN {hour} + INTERVAL 1 HOUR ELSE charge_end END AS e
+        FROM ({_source(source, period)})"""
     )
     types = dict(session.execute(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {source})").fetchall())
     return Scales(_scale(types["billed"]), _scale(types["hours"]))
@@ -81,7 +77,7 @@ def resources(session: Any) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = session.execute(
         f"SELECT provider, resource_id, tags, coalesce(max(instance_type), ''), min(s), max(e), "
         f"bool_or(bucket IN {strings(JOINED)} OR instance_type <> '') "
-        "FROM machine_charges GROUP BY ALL ORDER BY ALL"
+        "FROM join_source GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     return rows
 
@@ -89,10 +85,32 @@ def resources(session: Any) -> list[tuple[Any, ...]]:
 def tags_of_machines(session: Any) -> list[tuple[str, str, str]]:
     """(provider, resource id, tags as JSON text) of lines of machines; adjustments count where they name an instance type."""
     rows: list[tuple[str, str, str]] = session.execute(
-        f"SELECT DISTINCT provider, resource_id, tags FROM join_source WHERE tags <> '{{}}' "
+        f"SELECT DISTINCT provider, resource_id, all_tags FROM join_source WHERE all_tags <> '{{}}' "
         f"AND (bucket IN {strings(JOINED)} OR instance_type <> '') ORDER BY ALL"
     ).fetchall()
     return rows
+
+
+def types(session: Any) -> list[tuple[str, str]]:
+    """(provider, instance type) of all lines."""
+    rows: list[tuple[str, str]] = session.execute("SELECT DISTINCT provider, instance_type FROM join_source").fetchall()
+    return rows
+
+
+def _gather(session: Any) -> None:
+    """Table ``machine_charges``: one row per resource, bucket and interval where somebody may own it, else one per resource and
+    bucket over its whole time (a month of hours of nobody's is one row)."""
+    session.execute(
+        f"""CREATE OR REPLACE TEMP TABLE machine_charges AS
+        SELECT provider, resource_id, tags, instance_type, bucket, currency, owned, min(s) AS s, max(e) AS e,
+          any_value(account) AS account, any_value(region) AS region,
+          sum(billed) AS billed, sum(effective) AS effective, {_known_sum("list")}, {_known_sum("contracted")},
+          coalesce(sum(hours), 0) AS hours
+        FROM (SELECT c.*, o.provider IS NOT NULL AND s IS NOT NULL AS owned
+          FROM join_source c LEFT JOIN owned o ON {" AND ".join(f"o.{key} = c.{key}" for key in RESOURCE)})
+        GROUP BY provider, resource_id, tags, instance_type, bucket, currency, owned, s IS NULL,
+          CASE WHEN owned THEN s END, CASE WHEN owned THEN e END"""
+    )
 
 
 def place(session: Any, scales: Scales) -> None:
@@ -102,15 +120,16 @@ def place(session: Any, scales: Scales) -> None:
     names, candidates, machine)."""
     keys = ", ".join(RESOURCE)
     session.execute(f"CREATE OR REPLACE TEMP TABLE owned AS SELECT DISTINCT {keys} FROM owners")
+    _gather(session)
     shared = "provider, resource_id, tags, instance_type, bucket, currency, account, region"
     whole = ", ".join(f"CAST({name} AS DECIMAL(38, {scales.of(name)})) AS {name}" for name in (*COSTS, "hours"))
     one = "e = s + INTERVAL 1 HOUR AND s = date_trunc('hour', s)"
     session.execute(
         f"""CREATE OR REPLACE TEMP VIEW hourly AS
-        SELECT {shared}, s AS hour, {whole} FROM machine_charges SEMI JOIN owned USING ({keys}) WHERE {one}
+        SELECT {shared}, s AS hour, {whole} FROM machine_charges WHERE owned AND {one}
         UNION ALL
         SELECT {shared}, hour, {", ".join(f"{_share(name, scales)} AS {name}" for name in (*COSTS, "hours"))}
-        FROM ({_cut(shared, keys, one)})"""
+        FROM ({_cut(shared, one)})"""
     )
     session.execute(
         f"""CREATE OR REPLACE TEMP TABLE placed AS
@@ -119,12 +138,11 @@ def place(session: Any, scales: Scales) -> None:
           AND (o.since IS NULL OR h.hour >= o.since) AND (o.until IS NULL OR h.hour < o.until)
           AND (h.bucket <> 'unused_reservation' OR o.matched_by = 'person')
         UNION ALL BY NAME
-        SELECT {shared}, {whole}, s, e FROM machine_charges m
-        WHERE s IS NULL OR NOT EXISTS (SELECT 1 FROM owned o WHERE {" AND ".join(f"o.{key} = m.{key}" for key in RESOURCE)})"""
+        SELECT {shared}, {whole}, s, e FROM machine_charges WHERE NOT owned"""
     )
 
 
-def _cut(shared: str, keys: str, one: str) -> str:
+def _cut(shared: str, one: str) -> str:
     """Charges of several hours, a row an hour, with the part of the interval before it (``lo``) and up to its end (``hi``)."""
     columns = ", ".join((*COSTS, "hours"))
     quanta = ", ".join(f"quanta_of({name}) AS q_{name}" for name in (*COSTS, "hours"))
@@ -133,7 +151,7 @@ def _cut(shared: str, keys: str, one: str) -> str:
       date_diff('us', s, e) AS long
     FROM (SELECT {shared}, s, e, {columns}, {quanta},
       unnest(generate_series(date_trunc('hour', s), e - INTERVAL 1 MICROSECOND, INTERVAL 1 HOUR)) AS hour
-      FROM machine_charges SEMI JOIN owned USING ({keys}) WHERE s IS NOT NULL AND NOT ({one}))"""
+      FROM machine_charges WHERE owned AND NOT ({one}))"""
 
 
 def _share(name: str, scales: Scales) -> str:
