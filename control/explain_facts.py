@@ -9,6 +9,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection
 
 from control.explain_bill import bill_level, bill_only, tie_to_ledger
+from core.bought import CLUSTER
 from core.errors import BadInput
 from core.explain import EFFECTS, Change, DeploymentUse, explain_deployment, total_change
 from core.money import CONTEXT, ZERO, total
@@ -24,6 +25,8 @@ TEXTS: Mapping[str, str] = {
     "retired": "deployments of the first period alone",
     "currency": "deployments whose cost came in another currency; no exchange rate is assumed",
     "unsplit": "cost whose GPU-hours the inventory does not tell",
+    "bought": "tokens bought of model vendors: more, fewer or of other kinds",
+    "bought_rate": "prices of tokens bought of model vendors",
     "volume": "tokens an hour",
     "mix": "share of output among the tokens",
     "cache": "share of input tokens read from the cache",
@@ -72,7 +75,14 @@ def _changes(
 ) -> dict[UseKey, Change]:
     both = {deployment for deployment, _ in uses[0]} & {deployment for deployment, _ in uses[1]}
     return {
-        key: explain_deployment(uses[0].get(key), uses[1].get(key), first, second, other_currency=key[0] in both)
+        key: explain_deployment(
+            uses[0].get(key),
+            uses[1].get(key),
+            first,
+            second,
+            other_currency=key[0] in both,
+            is_bought=key[0].partition("/")[0] == CLUSTER,
+        )
         for key in sorted({*uses[0], *uses[1]})
     }
 

@@ -22,7 +22,7 @@ WORK_FACTORS = ("volume", "mix", "cache", "speed")
 TIME_FACTORS = ("waste", "unattributed", "idle", "starting")
 USE_EFFECTS = (*WORK_FACTORS, *TIME_FACTORS)
 """The GPUs in service as they were used; their effects add up to the effect of the node-hours."""
-EFFECTS = ("new", "retired", "currency", "unsplit", "days", "rate", *USE_EFFECTS)
+EFFECTS = ("new", "retired", "currency", "unsplit", "bought", "bought_rate", "days", "rate", *USE_EFFECTS)
 """Every effect; they add up to the change."""
 
 
@@ -98,11 +98,13 @@ def explain_deployment(
     second: Window,
     *,
     other_currency: bool = False,
+    is_bought: bool = False,
 ) -> Change:
     """The change of one deployment's cost in one currency from ``first`` to ``second``; None: no cost in that period.
 
     A deployment of one period alone is ``new`` or ``retired`` whole (``currency``, where the other period has it in another
-    one); with cost but without GPU time in either it is ``unsplit``. Exchanging the periods negates every effect, and
+    one); with cost but without GPU time in either it is ``unsplit``. ``is_bought``: tokens of a vendor's API, split into how many
+    of which kind and their price. Exchanging the periods negates every effect, and
     exchanges ``new`` and ``retired``.
     """
     costs = (before.cost if before else ZERO, after.cost if after else ZERO)
@@ -110,6 +112,8 @@ def explain_deployment(
     if before is None or after is None:
         named = "currency" if other_currency else "new" if before is None else "retired"
         return Change(*costs, {**NO_CHANGE.effects, named: change})
+    if is_bought:
+        return Change(*costs, {**NO_CHANGE.effects, **round_parts(change, _bought_effects(before, after))})
     if not before.gpu_us or not after.gpu_us:
         return Change(*costs, {**NO_CHANGE.effects, "unsplit": change})
     hours = (_hours(first), _hours(second))
@@ -126,6 +130,25 @@ def explain_deployment(
 def total_change(changes: Iterable[Change]) -> Change:
     """Deployments added up: parts are explained and then summed, so they add up to the whole."""
     return sum(changes, NO_CHANGE)
+
+
+def _bought_effects(before: DeploymentUse, after: DeploymentUse) -> dict[str, Fraction]:
+    """Cost of a kind = tokens x price of a token, two factors; what failed requests and requests without tokens cost counts
+    as what was bought."""
+    tokens = [{kind: Fraction(use.tokens.get(kind, 0)) for kind in TOKEN_KINDS} for use in (before, after)]
+    prices = {
+        kind: _known(*(Fraction(use.served.get(kind, ZERO)) / n[kind] if n[kind] else None
+                       for use, n in zip((before, after), tokens, strict=True)))
+        for kind in TOKEN_KINDS
+    }  # fmt: skip
+
+    def cost(changed: frozenset[str]) -> Fraction:
+        counts = tokens["bought" in changed]
+        return sum((counts[kind] * prices[kind]["bought_rate" in changed] for kind in TOKEN_KINDS), Fraction(0))
+
+    effects = shapley(("bought", "bought_rate"), cost)
+    effects["bought"] += Fraction(total([after.cost, -before.cost])) - sum(effects.values(), Fraction(0))
+    return effects
 
 
 def _hours(window: Window) -> Fraction:

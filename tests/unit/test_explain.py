@@ -126,6 +126,22 @@ def test_effects_add_up_to_the_change_exactly(before: DeploymentUse, after: Depl
     assert sum(change.effects.values()) == change.change == after.cost - before.cost
 
 
+def test_bought_tokens_are_their_number_and_their_price() -> None:
+    first = DeploymentUse(0, {"input": Decimal(2), "output": Decimal(8)}, {"input": 1_000_000, "output": 1_000_000})
+    second = DeploymentUse(0, {"input": Decimal(3), "output": Decimal(16)}, {"input": 1_000_000, "output": 2_000_000}, Decimal(1))
+    change = explain_deployment(first, second, FIRST, LONGER, is_bought=True)
+    assert of(change) == {"bought": Decimal(9), "bought_rate": Decimal(1)}
+    assert change.node_hours == 0
+
+
+@given(uses(), uses())
+def test_effects_of_bought_tokens_add_up_and_turn_round(before: DeploymentUse, after: DeploymentUse) -> None:
+    there = explain_deployment(before, after, FIRST, LONGER, is_bought=True)
+    back = explain_deployment(after, before, LONGER, FIRST, is_bought=True)
+    assert sum(there.effects.values()) == there.change
+    assert all(abs(there.effects[name] + back.effects[name]) <= Decimal("1e-11") for name in EFFECTS)
+
+
 @given(uses(), uses())
 def test_exchanging_the_periods_negates_every_effect(before: DeploymentUse, after: DeploymentUse) -> None:
     there = explain_deployment(before, after, FIRST, LONGER)

@@ -15,7 +15,8 @@ Row = Mapping[str, Any]
 BY = {"deployment": "Deployment", "model": "Model", "tenant": "Tenant"}
 NAMES = {
     "days": "Days in the period", "rate": "Price", "new": "New deployments", "retired": "Retired deployments",
-    "currency": "Other currency", "unsplit": "Not split", "volume": "Volume", "mix": "Token mix", "cache": "Cache",
+    "currency": "Other currency", "unsplit": "Not split", "bought": "Bought tokens", "bought_rate": "Vendors' prices",
+    "volume": "Volume", "mix": "Token mix", "cache": "Cache",
     "speed": "Speed", "waste": "Waste", "unattributed": "Unattributed", "idle": "Idle", "starting": "Starting",
 }  # fmt: skip
 UP, DOWN, WHOLE = "more", "less", "total"
