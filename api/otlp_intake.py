@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
@@ -24,11 +24,13 @@ from core.usage import Deployment, TenantPath
 from core.windows import Window
 from ingest.otlp import decode, decode_json
 from ingest.otlp.access_logs import is_wanted
+from ingest.otlp.conventions import conventions
 from ingest.otlp.genai_events import log_rows
 from ingest.otlp.genai_metrics import append_counters, counter_lines
 from ingest.otlp.genai_spans import span_rows
 from ingest.otlp.items import Point
-from ingest.usage.rows import ParsedRow, SourceOptions
+from ingest.otlp.spans_before import SpansBefore
+from ingest.usage.rows import ParsedRow, Prepared, SourceOptions
 from ingest.usage.service import UsageIngest, quarantine_line, reason
 from models.access_repo import Principal
 from models.database import transaction
@@ -89,6 +91,7 @@ class OtlpIntake:
     ingest: UsageIngest
     pools: Pools
     now: Callable[[], datetime]
+    before: SpansBefore = field(default_factory=SpansBefore)
 
     def take(self, signal: Signal, body: bytes, caller: Principal, *, as_json: bool) -> Outcome:
         """Returns when everything taken is durable. Raises BadInput (undecodable), TooManyItems, Unavailable (send it again)."""
@@ -100,7 +103,12 @@ class OtlpIntake:
             return self._metrics(reader.points_of(body, most), options, source)
         if signal == "traces":
             spans = reader.spans_of(body, most)
-            return self._usage(span_rows(spans, options), len(spans), own, source)
+            before = self.before if own is None else None  # a tenant's word must not take a gateway's call away
+            rows = span_rows(spans, options, before)
+            outcome = self._usage(rows, len(spans), own, source)
+            if before is not None and not outcome.rejected:
+                before.add(spans, [row.position for row in rows if isinstance(row, Prepared)], conventions())
+            return outcome
         records = reader.logs_of(body, is_wanted, most)
         return self._usage(log_rows(records, options), len(records), own, source)
 

@@ -19,6 +19,7 @@ from ingest.otlp.conventions import Attributes, Conventions, Scalar, conventions
 from ingest.otlp.genai_record import Call, Known, Resource, prepared
 from ingest.otlp.items import Span
 from ingest.otlp.scalars import short
+from ingest.otlp.spans_before import SpansBefore
 from ingest.usage.rows import ParsedRow, SourceOptions
 
 MAX_TOOLS, MAX_TOOL_NAME = 64, 64
@@ -40,14 +41,16 @@ class _Batch:
     """Counted call -> the counted spans above it, nearest first."""
 
 
-def span_rows(spans: Sequence[Span], options: SourceOptions) -> list[ParsedRow]:
-    """One row per call of a model; ``position`` is the span's index. Other spans give none."""
+def span_rows(spans: Sequence[Span], options: SourceOptions, before: SpansBefore | None = None) -> list[ParsedRow]:
+    """One row per call of a model that no batch ``before`` told; ``position`` is the span's index. Other spans give none."""
     table = conventions()
     batch = _sorted(spans, table)
     if not batch.calls:
         return []
     _find_wrappers(batch)
     left_out = set(batch.wrappers) | _views_without_counts(batch, table)
+    if before is not None:
+        left_out |= before.told(spans, batch.calls.keys() - left_out, table)
     kept = [index for index in batch.calls if index not in left_out]
     tools = _tools_of(batch, kept, table) if batch.tools else {}
     resources = {key: Resource.of(found, table) for key, found in {id(span.resource): span.resource for span in spans}.items()}

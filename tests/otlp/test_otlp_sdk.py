@@ -53,6 +53,20 @@ def headers(server: Server) -> dict[str, str]:
     return {"authorization": f"Bearer {server.token('ingest')}"}
 
 
+@pytest.mark.parametrize("first", ["the gateway", "the application"])
+def test_a_call_told_by_gateway_and_application_counts_once(server: Server, tracers: TracerProvider, first: str) -> None:
+    """Two processes with exporters of their own, one trace, no response id."""
+    gateway = TracerProvider(resource=Resource.create({"service.name": "gateway"}))
+    gateway.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=NEVER_MS))
+    for _ in range(3):
+        with tracers.get_tracer("app").start_as_current_span("chat llama", kind=SpanKind.CLIENT, attributes=CHAT):
+            gateway.get_tracer("proxy").start_span("chat llama", kind=SpanKind.SERVER, attributes=CHAT).end()
+    for provider in (gateway, tracers) if first == "the gateway" else (tracers, gateway):
+        assert provider.force_flush()
+    gateway.shutdown()
+    assert len(server.log.records()) == 3
+
+
 def test_spans_arrive_and_count_exactly(server: Server, tracers: TracerProvider) -> None:
     tracer = tracers.get_tracer("app")
     for number in range(CALLS):
