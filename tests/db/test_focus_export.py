@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from decimal import Decimal
@@ -19,13 +20,16 @@ from sqlalchemy import Engine, text
 from control.ledger_close import close_all, close_due, import_rates, ledger_show
 from core.capacity import NodeService
 from core.errors import BadInput, Conflict, TokenfuseError
+from core.focus_rows import COLUMNS
+from core.money import money
+from core.rates import Rate
 from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window
 from ingest.prices.rate_card import default_rate_card
 from models.database import open_engine
 from models.ledger_repo import ledger_rows
 from models.ledger_sums import TABLES
-from models.rates_repo import declare_service
+from models.rates_repo import add_rates, declare_service
 
 pytestmark = pytest.mark.db
 
@@ -100,6 +104,39 @@ def test_parquet_holds_the_same_rows_with_declared_types(db: Engine, tmp_path: P
     assert str(table.schema.field("ChargePeriodStart").type) == "timestamp[ms, tz=UTC]"
     cost = [Decimal(row["EffectiveCost"]) for row in by_csv]
     assert table.column("EffectiveCost").to_pylist() == cost
+
+
+def test_cells_are_written_as_the_specification_writes_them(db: Engine, tmp_path: Path) -> None:
+    generate(db)
+    rows = rows_of(export(db, tmp_path, JUNE).periods[0].file)
+    shapes = {
+        "time": r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", "decimal": r"-?\d+(\.\d*[1-9])?",
+        "integer": r"\d+", "text": r"\S(.*\S)?",
+    }  # fmt: skip
+    wrong = {
+        (name, row[name])
+        for row in rows
+        for name, kind in COLUMNS.items()
+        if row[name] and not re.fullmatch(shapes[kind], row[name])
+    }
+    assert wrong == set()
+    never_empty = [name for name in COLUMNS if all(row[name] for row in rows)]
+    assert {"BilledCost", "BillingAccountId", "ChargeCategory", "ServiceName", "PricingQuantity", "Tags"} <= set(never_empty)
+
+
+def test_the_ledger_as_it_stood_then(db: Engine, tmp_path: Path) -> None:
+    generate(db)
+    with db.begin() as connection:
+        connection.execute(text("UPDATE ledger_window SET closed_at = '2026-07-01T00:00:00Z'"))
+        add_rates(connection, [Rate("gpu_hour", "H100", money("9.00", "USD"), "contracted", "card", JUNE.start)], JUNE.end)
+        for sku in ("A100", "L4"):
+            add_rates(connection, [Rate("gpu_hour", sku, money("1.00", "USD"), "contracted", "card", JUNE.start)], JUNE.end)
+    assert close_all(db, NOW, since=JUNE.start).reclosed == 24
+    then = JUNE.end.replace(hour=12)
+    assert export(db, tmp_path / "then", JUNE, as_of=then).totals[0]["effective"] == 280
+    newest = export(db, tmp_path / "now", JUNE)
+    assert newest.totals[0]["effective"] == 340
+    assert {row["x_ListCostState"] for row in rows_of(newest.periods[0].file)} == {"unknown"}
 
 
 @pytest.mark.parametrize(("kinds", "count"), [("allocated", 0), ("origin", 6), ("both", 6)])
