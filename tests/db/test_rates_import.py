@@ -78,3 +78,47 @@ def test_a_file_of_another_form(command: Command, tmp_path: Path, form: str, sai
     assert code == 2
     assert said in error
     assert "letter.txt" in error
+
+
+CARD = """version: 1
+label: rack 7
+charge_basis: contracted
+source: supply contract
+currency: EUR
+rates:
+  - {kind: kwh, sku: rack-7, price: "0.24", valid_from: 2026-01-01}
+  - {kind: kwh, sku: rack-7, price: "0.17", valid_from: 2026-01-01, band: "mon-fri 22:00-06:00 Europe/Berlin"}
+  - {kind: pue, sku: rack-7, price: "1.28", valid_from: 2026-01-01}
+"""
+
+
+def test_a_tariff_with_hours_and_a_pue_come_back_as_they_were_given(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "rack.yaml"
+    path.write_text(CARD)
+    assert command("rates", "import", str(path), "--dry-run")[1] == {"label": "rack 7", "rates": 3, "new": 3, "dry_run": True}
+    command("rates", "import", str(path))
+    assert command("rates", "import", str(path))[1]["new"] == 0
+    _, listed, _ = command("rates", "list")
+    assert [(row["kind"], row["price"], row["currency"], row["band"]) for row in listed] == [
+        ("kwh", "0.24", "EUR", ""), ("kwh", "0.17", "EUR", "mon,tue,wed,thu,fri 22:00-06:00 Europe/Berlin"),
+        ("pue", "1.28", "XXX", ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("mon-fri", "mo-fr", "rack.yaml:8: band: names a day that is none"),
+        ("22:00-06:00", "22:10-06:00", "rack.yaml:8: band: times must be quarter hours"),
+        ("Europe/Berlin", "Mars/Base", "unknown time zone"),
+        ('price: "1.28"', 'price: "0.9"', "rack.yaml:9: price: pue of rack-7 is outside 1..4"),
+        ("kind: kwh, sku: rack-7, price: \"0.17\"", "kind: gpu_hour, sku: rack-7, price: \"0.17\"", "band: only a kwh has one"),
+    ],
+)  # fmt: skip
+def test_a_wrong_tariff_is_named(command: Command, tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "rack.yaml"
+    assert old in CARD
+    path.write_text(CARD.replace(old, new))
+    code, _, error = command("rates", "import", str(path))
+    assert code == 2
+    assert said in error
