@@ -31,7 +31,7 @@ from core.statement import (
     totals,
 )
 from core.unit_cost import CostBasis
-from core.windows import Window, period_window, zone
+from core.windows import QUARTER_HOUR, Window, floor_time, period_window, zone
 from models.audit_repo import append_audit
 from models.ledger_inputs import due_windows
 from models.ledger_repo import LINE_KEYS, ledger_rows
@@ -93,10 +93,12 @@ def month_window(connection: Connection, month: date, zone_name: str) -> Window:
 
 
 def statement(
-    connection: Connection, month: date, zone_name: str, *, by: Sequence[str] = DEFAULT_BY, basis: CostBasis = "allocation",
-    idle: IdlePolicy = "apart", as_of: datetime | None = None, filters: Mapping[str, str] | None = None,
+    connection: Connection, month: date, zone_name: str, now: datetime, *, by: Sequence[str] = DEFAULT_BY,
+    basis: CostBasis = "allocation", idle: IdlePolicy = "apart", as_of: datetime | None = None,
+    filters: Mapping[str, str] | None = None,
 ) -> Statement:  # fmt: skip
-    """The statement of a month (its first day). ``by``: of KEYS; ``filters`` narrow ledger lines, then nothing else is on it.
+    """The statement of a month (its first day). ``by``: of KEYS; ``filters`` narrow ledger lines, then nothing else is on it;
+    ``now``: quarter hours that have not ended do not wait to be closed.
 
     Raises BadInput for an unknown key, basis or idle policy.
     """
@@ -113,19 +115,21 @@ def statement(
     rows += rows_of_period("own", month, own, by)
     rows += _corrections(connection, found, closed, zone_name, by, basis, idle, filters)
     held = next((p for p in closed if p.period == month and (as_of is None or p.closed_at <= as_of)), None)
-    states, unpriced, waiting = _stood(connection, window, held)
+    states, unpriced, waiting = _stood(connection, window, held, now)
     return Statement(
         month, window, held.closed_at if held else None, as_of, basis, idle, rows, totals(rows),
         [line for line in own if line.kind == "not_shared"], states, unpriced, waiting, kept_at,
     )  # fmt: skip
 
 
-def _stood(connection: Connection, window: Window, held: ClosedPeriod | None) -> tuple[Mapping[str, int], int, int]:
+def _stood(
+    connection: Connection, window: Window, held: ClosedPeriod | None, now: datetime
+) -> tuple[Mapping[str, int], int, int]:
     """Windows by state, unpriced and waiting: of a closed month as it was closed."""
     if held is not None:
         return held.totals["states"], held.totals["unpriced"], held.totals["waiting"]
     stands = standing(connection, window)
-    return stands.states, stands.unpriced, _waiting(connection, window)
+    return stands.states, stands.unpriced, _waiting(connection, window, now)
 
 
 def period_lines_now(connection: Connection, month: date, window: Window, zone_name: str) -> tuple[list[PeriodLine], str]:
@@ -178,7 +182,7 @@ def _check(connection: Connection, month: date, zone_name: str, now: datetime, a
     first = first_window(connection)
     first_month = None if first is None else first.astimezone(zone(zone_name)).date().replace(day=1)
     check_close(month, closes, first_month, now >= window.end)
-    found = statement(connection, month, zone_name)
+    found = statement(connection, month, zone_name, now)
     stands = standing(connection, window)
     check = PeriodCheck(month, window, stands, found.waiting, found.totals)
     lacking = {"open": found.waiting, "unpriced": stands.unpriced}
@@ -228,9 +232,11 @@ def _corrections(
     return rows
 
 
-def _waiting(connection: Connection, window: Window) -> int:
-    """Quarter hours of the month that are marked or were never closed."""
-    due = due_windows(connection, window.end, since=None, data_from=window.start, limit=1_000_000)
+def _waiting(connection: Connection, window: Window, now: datetime) -> int:
+    """Quarter hours of the month that ended and are marked or were never closed."""
+    due = due_windows(
+        connection, min(window.end, floor_time(now, QUARTER_HOUR)), since=None, data_from=window.start, limit=1_000_000
+    )
     return sum(window.contains(one.start) for one in due)
 
 

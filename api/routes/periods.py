@@ -41,7 +41,7 @@ def statement(
     """A month's cost as it stood when it was closed (an open one: as it is now), and corrections of closed months before it."""
     require_all_tenants(caller, "a statement of the whole platform")
     found = make_statement(
-        connection, _first_day(month), parts.settings.zone, by=parse_by(by, KEYS), basis=basis, idle=idle,
+        connection, _first_day(month), parts.settings.zone, parts.now(), by=parse_by(by, KEYS), basis=basis, idle=idle,
         as_of=parse_time(as_of, "as_of") if as_of else None,
     )  # fmt: skip
     view = statement_view(found)

@@ -83,7 +83,8 @@ def statement_command(run: Run, month: str, keys: str, as_of: str | None, basis:
     by = tuple(key.strip() for key in keys.split(",") if key.strip())
     with database(run.settings) as engine, transaction(engine) as connection:
         found = statement(
-            connection, parse_month(month), run.settings.zone, by=by, basis=cast(CostBasis, basis), idle=cast(IdlePolicy, idle),
+            connection, parse_month(month), run.settings.zone, utc_now(), by=by, basis=cast(CostBasis, basis),
+            idle=cast(IdlePolicy, idle),
             as_of=parse_time(as_of, "--as-of") if as_of else None,
         )  # fmt: skip
     view = statement_view(found)

@@ -54,6 +54,11 @@ def test_a_statement_adds_up_and_says_what_it_is(in_december: Api, token: TokenM
     assert (len(spread["rows"]), spread["totals"][-1]) == (1, found["totals"][-1])
 
 
+def test_a_month_far_ahead_is_empty_and_asks_for_no_quarter_hour_of_it(in_december: Api, token: TokenMaker) -> None:
+    found = in_december.get("/v1/ledger/statement", token("read"), month="2111-02").json()
+    assert (found["rows"], found["waiting"]) == ([], 0)
+
+
 def test_an_empty_month_has_no_rows(api: Api, token: TokenMaker) -> None:
     found = api.get("/v1/ledger/statement", token("read"), month="2026-01").json()
     assert (found["rows"], found["totals"], found["not_shared"]) == ([], [], [])
