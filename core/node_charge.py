@@ -15,9 +15,9 @@ class NodeCharge:
     """One machine's running cost in ``[hour, hour + 1 h)`` by one current delivery. Several may stand for one node and hour: a
     correction of a closed month comes in a later delivery, and adds.
 
-    Costs are exact as billed (a charge that spans several hours is split over them by ``core.hour_shares``; what is finer than the
-    ledger's quantum stays with its first hour and is shown as rounding). ``hours``: machine hours billed in this hour. ``gpus``: of
-    the whole machine, None where its type is not known. ``source`` names export, billing period and version.
+    Costs are exact as billed. A charge that spans several hours is split over them by ``core.hour_shares``; what is finer than
+    the ledger's quantum stays with its first hour and is shown as rounding. ``hours``: machine hours billed in this hour.
+    ``gpus``: of the whole machine, None where its type is not known. ``source`` names export, billing period and version.
     """
 
     cluster: str
