@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import groupby
 
 import click
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import ProgrammingError, SQLAlchemyError
 
 from cli.logs import mask
 from cli.options import Run
@@ -60,6 +60,8 @@ def _bills(settings: Settings) -> Sequence[BillVersion] | Unread:
                 return deliveries(connection)
         finally:
             engine.dispose()
+    except ProgrammingError:
+        return Unread("the database has not the tables of bills", "run `tokenfuse db upgrade`, or `tokenfuse up`")
     except (SQLAlchemyError, TokenfuseError) as error:
         return Unread(f"the database was not read: {mask(str(error).splitlines()[0])}", START)
 

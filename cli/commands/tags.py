@@ -68,9 +68,10 @@ def apply_command(run: Run, window: Window, yes: bool, endpoint_url: str | None,
     rows = [asdict(one) for one in done] + [
         {"arn": change.arn, "what": "none", "keys": (), "error": change.blocked} for change in blocked
     ]
-    print_rows(rows, as_json=run.as_json, empty="Nothing to change." if changes else NOTHING)
+    shown = rows if run.as_json else [{**row, "keys": ", ".join(row["keys"]), "error": row["error"] or "-"} for row in rows]
+    print_rows(shown, as_json=run.as_json, empty="Nothing to change." if changes else NOTHING)
     failed = sum(bool(row["error"]) for row in rows)
-    say(f"{len(rows) - failed} changes made, {failed} failed.")
+    say(f"Changed: {len(rows) - failed}. Failed: {failed}.")
     return 1 if failed else 0
 
 

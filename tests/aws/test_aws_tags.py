@@ -185,7 +185,7 @@ def test_apply_exits_with_1_when_a_resource_failed(
     monkeypatch.setattr(aws_tags, "_call", lose)
     code, done, error = command("tags", "apply", "--yes", *JULY, "--endpoint-url", moto_url)
     assert (code, {one["error"] for one in done}) == (1, {"Throttled (400)"})
-    assert "0 changes made, 2 failed" in error
+    assert "Changed: 0. Failed: 2." in error
 
 
 KEYS = [f"k{number:02}" for number in range(25)]

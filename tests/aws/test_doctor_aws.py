@@ -13,6 +13,7 @@ import pytest
 from aws_servers import Door
 from botocore.stub import Stubber
 from s3_exports import deliver, report
+from sqlalchemy import Engine, text
 
 from cli.main import main
 from control.fleet.aws_session import aws_clients
@@ -192,6 +193,14 @@ def test_without_credentials_the_rest_is_not_asked(command: Command, moto_url: s
         monkeypatch.delenv(name)
     code, found = command("doctor", "aws", "--endpoint-url", moto_url)
     assert (code, [one["check"] for one in found if one["verdict"] == "fail"]) == (1, ["identity"])
+
+
+@pytest.mark.db
+def test_a_database_without_the_tables_is_said(account: Account, command: Command, moto_url: str, db: Engine) -> None:
+    with db.begin() as connection:
+        connection.execute(text("ALTER TABLE bill_delivery RENAME TO away"))
+    _, shown = command("doctor", "aws", *PLACE, "--endpoint-url", moto_url, as_json=False)
+    assert "unknown price source: the database has not the tables of bills" in shown
 
 
 def test_its_options_are_its_own(command: Command) -> None:
