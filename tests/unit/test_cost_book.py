@@ -222,7 +222,8 @@ def test_a_kwh_is_priced_at_its_hour(what: str, rates: list[Rate], amount: str) 
 @pytest.mark.parametrize(
     ("rates", "said"),
     [
-        ([], "no tariff for 24 kWh of n1 in the hours from 2026-07-01"), ([kwh("0.2", band="all 08:00-20:00 UTC")], "no tariff for"),
+        ([], "no tariff for 24 kWh of n1 in the hours from 2026-07-01"),
+        ([kwh("0.2", band="all 08:00-20:00 UTC")], "no tariff for"),
         ([kwh("0.2", since=datetime(2026, 7, 2, tzinfo=UTC))], "no tariff for"),
         ([kwh("0.2", currency="USD")], "is in USD, the book in EUR"),
     ],

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from core.capacity import NodeService, TargetTime, capacity_cost
 from core.gpu_use import GPU_POWER, GpuTime, gpu_use, with_energy
-from core.tariff import parse_band
 from core.money import money
 from core.rates import Rate
+from core.tariff import parse_band
 from core.time_split import split_time
 from core.usage import Deployment
 from core.windows import QUARTER_HOUR, Window
