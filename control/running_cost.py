@@ -10,6 +10,7 @@ from decimal import Decimal
 from sqlalchemy import Connection
 
 from core.allocate import Work, choose_weights
+from core.bought import is_bought
 from core.capacity import Capacity, NodeService, capacity_cost
 from core.money import ZERO, Money
 from core.rates import BASIS_ORDER, ChargeBasis, Rate
@@ -34,6 +35,7 @@ from models.running_repo import (
 )
 
 LOOKBACK = timedelta(hours=24)
+NOT_CLOSED_YET = "bought tokens are priced when their quarter hour closes, and estimated at those prices from then on"
 FROZEN_AHEAD = timedelta(minutes=45)
 """Older quarter hours get their unit rates when somebody asks."""
 
@@ -190,7 +192,7 @@ def freeze(connection: Connection, places: Sequence[Place], bases: tuple[ChargeB
         units = last.get(place)
         if units is None or (capacity.amount is not None and capacity.currency != units.currency):
             if capacity.amount is None:
-                lacking[place] = capacity.reason
+                lacking[place] = NOT_CLOSED_YET if is_bought(deployment) else capacity.reason
                 continue
             units = _first(connection, deployment, window, capacity, capacity.amount)
         frozen[place] = with_capacity(units, capacity.amount)

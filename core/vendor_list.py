@@ -29,7 +29,8 @@ TIERS = {
 """What vendors and gateways call the ways a request is sold; any other word stands for itself (flex, priority, scale …)."""
 SAME_VENDOR: dict[str, tuple[str, ...]] = {
     "gemini": ("google",), "vertex_ai": ("google",), "gcp.gemini": ("gemini", "google"), "gcp.vertex_ai": ("vertex_ai", "google"),
-    "bedrock": ("bedrock_converse", "aws"), "bedrock_converse": ("bedrock", "aws"), "aws.bedrock": ("bedrock", "bedrock_converse", "aws"), "xai": ("x-ai",),
+    "bedrock": ("bedrock_converse", "aws"), "bedrock_converse": ("bedrock", "aws"),
+    "aws.bedrock": ("bedrock", "bedrock_converse", "aws"), "xai": ("x-ai",),
     "x_ai": ("xai", "x-ai"), "moonshot": ("moonshotai",), "together_ai": ("together",), "fireworks_ai": ("fireworks",),
     "mistral_ai": ("mistral",), "azure.ai.openai": ("azure",), "azure.ai.inference": ("azure_ai", "azure"),
     "azure_openai": ("azure",), "text-completion-openai": ("openai",), "voyage": ("voyageai",), "cohere_chat": ("cohere",),

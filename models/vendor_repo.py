@@ -46,8 +46,8 @@ def add_sheets(
 ) -> SheetChanges:  # fmt: skip
     """Take a list in. A model whose prices did not change keeps its sheet; one with other prices gets a new sheet from
     ``list_from``; one a ``whole`` list no longer names ends there (a card of single models ends nothing, and its sheets have
-    dates of their own). Models never seen hold from their own ``valid_from``. Closed bought quarter hours they touch become dirty.
-    Raises Conflict for a list older than the one in force: the past is not overwritten."""
+    dates of their own). Models never seen hold from their own ``valid_from``. Closed bought quarter hours they touch become
+    dirty. Raises Conflict for a list older than the one in force: the past is not overwritten."""
     lock_prices(connection, shared=False)
     former = {sheet.key: sheet for sheet in read_sheets(connection, source=source)}
     new = [sheet for sheet in sheets if sheet.key not in former]
