@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 from sqlalchemy import Connection
@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from core.bill_facts import BillFacts, Costs, LedgerMoney, MachineMoney, View
 from core.bill_reconcile import rows, unnamed, waterfall
 from core.capacity_charges import HourShare
-from core.money import ZERO, total
+from core.money import CONTEXT, ZERO, total
 from core.shared_cost import taken_by
 from core.windows import QUARTER_HOUR, Window
 from models.bill_reconcile_repo import (
@@ -163,36 +163,36 @@ class _MachineHours:
     def read(self, connection: Connection, day: Window) -> None:
         """One UTC day: bounded memory, however long the period is."""
         held: dict[tuple[WindowKey, str], _Held] = defaultdict(_Held)
-        for hour in hour_shares(connection, day):
-            self._share(hour, held)
         closed = closed_windows(connection, day)
-        if self._scope.view == "usage":  # also what was closed by a bill that is no longer in force
-            for key, window in closed.items():
-                if window.charged is not None:
-                    held[key, window.currency].own += ZERO
-        touched = {key: money for key, money in held.items() if money.own or self._scope.view == "usage"}
-        counted = self._compare(touched, closed)
-        for line in line_sums(connection, day, counted):
-            self._line(line)
+        with localcontext(CONTEXT):
+            for hour in hour_shares(connection, day):
+                self._share(hour, held)
+            if self._scope.view == "usage":  # also what was closed by a bill that is no longer in force
+                for key, window in closed.items():
+                    if window.charged is not None:
+                        held[key, window.currency].own += ZERO
+            touched = {key: money for key, money in held.items() if money.own or self._scope.view == "usage"}
+            counted = self._compare(touched, closed)
+            for line in line_sums(connection, day, counted):
+                self._line(line)
 
     def _share(self, hour: HourShare, held: dict[tuple[WindowKey, str], _Held]) -> None:
         for share in hour.shares:
             is_own = share.delivery in self.deliveries
+            for (service, quarter), amount in share.held.items():
+                found = held[(service.deployment, hour.hour + quarter * QUARTER_HOUR), share.currency]
+                if is_own:
+                    found.own += amount
+                else:
+                    found.others += amount
             if is_own:
                 money = self._by_currency[share.currency]
-                money.rounding = total((money.rounding, share.rounding))
+                money.rounding += share.rounding
+                money.held += sum(share.held.values())
                 if hour.is_billed:
-                    money.unassigned = total((money.unassigned, share.unassigned))
+                    money.unassigned += share.unassigned
                 else:
-                    money.not_running = total((money.not_running, share.unassigned))
-                money.held = total((money.held, *share.held.values()))
-            for (service, quarter), amount in share.held.items():
-                key = (service.deployment, hour.hour + quarter * QUARTER_HOUR)
-                found = held[key, share.currency]
-                if is_own:
-                    found.own = total((found.own, amount))
-                else:
-                    found.others = total((found.others, amount))
+                    money.not_running += share.unassigned
 
     def _compare(
         self, touched: Mapping[tuple[WindowKey, str], _Held], closed: Mapping[WindowKey, ClosedWindow]
@@ -203,23 +203,22 @@ class _MachineHours:
             money, window = self._by_currency[currency], closed.get(key)
             why = _not_counted(window, currency)
             if why or window is None or window.capacity is None or window.charged is None:
-                money.open[why] = total((money.open[why], held.own))
+                money.open[why] += held.own
                 continue
             counted.add(key)
             self.states[currency][window.state] += 1
-            money.capacity = total((money.capacity, window.capacity))
-            money.by_rates = total((money.by_rates, window.capacity, -window.charged))
-            money.other_bills = total((money.other_bills, held.others))
-            gap = total((held.own, held.others, -window.charged))
-            if gap and window.is_dirty:
-                money.open["to be closed again"] = total((money.open["to be closed again"], gap))
+            money.capacity += window.capacity
+            money.by_rates += window.capacity - window.charged
+            money.other_bills += held.others
+            if window.is_dirty:
+                money.open["to be closed again"] += held.own + held.others - window.charged
         return counted
 
     def _line(self, line: LineSum) -> None:
         money = self._by_currency[line.currency]
         tenant = "/".join(part for part in (line.org, line.team) if part) or NO_TENANT
-        money.lines[line.kind] = total((money.lines[line.kind], line.cost))
-        money.tenants[tenant] = total((money.tenants[tenant], line.allocated))
+        money.lines[line.kind] += line.cost
+        money.tenants[tenant] += line.allocated
 
 
 def _not_counted(window: ClosedWindow | None, currency: str) -> str:

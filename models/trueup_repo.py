@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any, cast
@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, Table, func, select, text
 from core.capacity import NodeService
 from core.capacity_charges import HourShare, MoneyShare, by_machine_hour, share_hour
 from core.money import ZERO, total
+from core.node_charge import NodeCharge
 from core.usage import Deployment
 from core.windows import Window, zone
 from models.ledger_inputs import HOUR, whole_hours
@@ -137,8 +138,30 @@ def hour_shares(connection: Connection, window: Window) -> Iterator[HourShare]:
     on_node: dict[tuple[str, str], list[NodeService]] = defaultdict(list)
     for service in read_services(connection, span):
         on_node[service.deployment.cluster, service.node].append(service)
-    for (cluster, node, _), group in by_machine_hour(charges).items():
-        yield share_hour(group, on_node[cluster, node])
+    kept: dict[Hashable, HourShare] = {}
+    for (cluster, node, at), group in by_machine_hour(charges).items():
+        services = on_node[cluster, node]
+        alike = _alike(group, services, Window(at, at + HOUR))
+        if alike is None:
+            yield share_hour(group, services)
+            continue
+        if alike not in kept:
+            kept[alike] = share_hour(group, services)
+        yield replace(kept[alike], hour=at)
+
+
+def _alike(charges: Sequence[NodeCharge], services: Sequence[NodeService], hour: Window) -> Hashable | None:
+    """Hours of a machine with the same key are shared alike: machines cost the same and are held alike hour after hour.
+
+    None where a service begins or ends within the hour."""
+    present: list[int] = []
+    for n, service in enumerate(services):
+        if service.since <= hour.start and (service.until is None or service.until >= hour.end):
+            present.append(n)
+        elif service.since < hour.end and (service.until is None or service.until > hour.start):
+            return None
+    costs = tuple((c.delivery, c.currency, c.bucket, c.effective, c.hours, c.gpus) for c in charges)
+    return charges[0].cluster, charges[0].node, costs, tuple(present)
 
 
 def charged_ledger(connection: Connection, window: Window, zone_name: str = "UTC") -> list[ChargedLedger]:
