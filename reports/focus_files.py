@@ -7,7 +7,7 @@ import gzip
 import io
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -30,6 +30,10 @@ _TYPES: Mapping[str, pa.DataType] = {
 SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in COLUMNS.items()])
 
 
+_stamp = lru_cache(maxsize=256)(stamp)
+"""The same few times stand in every row of an hour."""
+
+
 class RowFile(Protocol):
     """A file being written; it is whole only after its ``with`` block has ended."""
 
@@ -47,7 +51,10 @@ class CsvFile:
         self._gzip = gzip.GzipFile(filename="", fileobj=self._raw, mode="wb", mtime=0, compresslevel=6)
         self._text = io.TextIOWrapper(self._gzip, encoding="utf-8", newline="")
         self._writer = csv.writer(self._text, lineterminator="\n")
-        self._cell: Callable[[str], str] = spreadsheet_safe if safe else str
+        shown: dict[str, Callable[[Any], str]] = {"decimal": plain, "time": _stamp}
+        if safe:
+            shown["text"] = spreadsheet_safe
+        self._shown = [(place, shown[kind]) for place, kind in enumerate(COLUMNS.values()) if kind in shown]
         self._writer.writerow(COLUMNS)
 
     def __enter__(self) -> Self:
@@ -58,16 +65,11 @@ class CsvFile:
         self._raw.close()
 
     def write(self, row: Row) -> None:
-        self._writer.writerow([self._shown(row[name]) for name in COLUMNS])
-
-    def _shown(self, value: Value) -> str:
-        if value is None:
-            return ""
-        if isinstance(value, str):
-            return self._cell(value)
-        if isinstance(value, datetime):
-            return stamp(value)
-        return plain(value) if isinstance(value, Decimal) else str(value)
+        cells: list[Value] = [row[name] for name in COLUMNS]
+        for place, shown in self._shown:
+            if cells[place] is not None:
+                cells[place] = shown(cells[place])
+        self._writer.writerow(cells)
 
 
 class ParquetFile:
