@@ -76,6 +76,13 @@ _DELIVERY_IN_SCOPE: Mapping[View, str] = {
 _NODE_IN_SCOPE: Mapping[View, str] = {"invoice": "d.billing_period = :first", "usage": "n.hour >= :start AND n.hour < :end"}
 
 
+_CHARGED_DAYS = """
+    SELECT date_trunc('day', w.window_start, 'UTC') FROM ledger_window w
+    JOIN ledger_head h USING (cluster, namespace, model_id, window_start, version)
+    WHERE w.window_start >= :start AND w.window_start < :end AND h.window_start >= :start AND h.window_start < :end
+      AND w.charged_cost IS NOT NULL"""
+
+
 def billed_periods(connection: Connection, view: View) -> list[Scope]:
     """Billing periods that have a current delivery, or months of use that one charges; oldest first."""
     query = {
@@ -143,8 +150,11 @@ def deliveries_of(connection: Connection, scope: Scope) -> list[dict[str, Any]]:
 
 
 def machine_days(connection: Connection, scope: Scope) -> list[Window]:
-    """UTC days on which the scope charges a machine."""
-    query = f"SELECT DISTINCT date_trunc('day', n.hour, 'UTC') FROM {_NODE} WHERE {_NODE_IN_SCOPE[scope.view]} ORDER BY 1"
+    """UTC days on which the scope charges a machine, in the usage view also those on which the ledger says that a bill does."""
+    query = f"SELECT date_trunc('day', n.hour, 'UTC') FROM {_NODE} WHERE {_NODE_IN_SCOPE[scope.view]}"
+    if scope.view == "usage":
+        query += f" UNION {_CHARGED_DAYS}"
+    query = f"SELECT DISTINCT day FROM ({query}) AS found (day) ORDER BY 1"
     days = connection.execute(text(query), _values(scope)).scalars()
     return [Window(day, day + DAY) for day in days]
 
