@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from aws_world import furnish
+from bill_lines import cur_line, write_cur
 from sqlalchemy import Engine, text
 
 from cli.demo.aws_export import write_delivery
@@ -196,6 +197,21 @@ def test_a_restated_bill_waits_for_the_next_close(months: Months, command: Comma
     waiting = [row for row in rows if row["bucket"] in ("to be closed again", "closed before this bill")]
     assert all(row["is_open"] for row in waiting)
     assert {row["bucket"] for row in waiting} == {"to be closed again", "closed before this bill"}
+
+
+def test_a_bill_that_gave_way_leaves_its_quarter_hours_open_until_the_next_close(
+    months: Months, command: Command, tmp_path: Path
+) -> None:
+    months.deliver(FIRST)
+    line = cur_line("Usage", {"unblended": "1"}, product="AmazonS3", usage_type="Bytes", start="2026-07-10T00:00:00Z")
+    other = write_cur(tmp_path / "other.csv", [line])
+    code, said, error = command("ingest", "bill", str(other), "--format", "aws-cur", "--instead-of", "generated-aws-month")
+    assert (code, said["refused"]) == (0, []), error
+    rows = months.reconciled("--by-usage")
+    ledger = step(rows, "ledger")
+    assert ledger["to be closed again"] == -ledger["closed quarter hours"] < 0
+    months.close()
+    assert step(months.reconciled("--by-usage"), "ledger") == {"closed quarter hours": ZERO}
 
 
 def test_without_a_bill_it_says_how_to_import_one(command: Command) -> None:
