@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "exempt": ("cli.commands.budget", "exemptions: add, list"),
     "limit": ("cli.commands.budget", "standing limits: set, list"),
     "breaker": ("cli.commands.breaker", "breakers: list, enforce, shadow, reset, approve, pause"),
+    "incidents": ("cli.commands.incidents", "incidents: list, show, ack, assign, comment"),
     "tags": ("cli.commands.tags", "cost-allocation tags on AWS: plan, apply, activate, status"),
     "tenants": ("cli.commands.tenants", "tenants, identity rules and their preview, names from LiteLLM"),
     "audit": ("cli.commands.breaker", "the audit trail: list, verify"),

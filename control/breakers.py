@@ -13,6 +13,7 @@ from decimal import Decimal
 
 from sqlalchemy import Connection
 
+from control.incidents import follow_breaker
 from core.breaker import step
 from core.breaker_values import (
     SYSTEM_ACTOR,
@@ -103,6 +104,7 @@ def _record(
     event = BreakerEvent(after.id, after.epoch, now, before.phase, after.phase, shadow, actor, after.reason, detail)
     add_event(connection, event)
     append_audit(connection, now, actor, f"breaker.{type(signal).__name__.lower()}", after.scope, {"breaker": after.id, **detail})
+    follow_breaker(connection, before, after, signal, now)
     for command in commands:
         _send(connection, command, now)
     notify(connection, "tokenfuse_settings", "breaker")
@@ -206,10 +208,7 @@ def _write_allowance(
         {"period": stored.budget.period, "reason": reason, "cap_after": plain(granted.cap_after.amount)},
     )
     if granted.new_cap is not None:
-        changed = Budget(
-            budget.scope, budget.period, budget.zone, budget.amount, budget.cost_basis, granted.new_cap, budget.owner
-        )
-        put_budget(connection, changed, actor, now)
+        put_budget(connection, replace(budget, cap=granted.new_cap), actor, now)
         detail["new_cap"] = plain(granted.new_cap.amount)
     elif granted.extra is not None and granted.until is not None:
         add_cap_increase(connection, budget.scope, budget.period, CapIncrease(granted.extra, now, granted.until, actor, reason))

@@ -22,6 +22,7 @@ from models.tables_features import FeatureDirtyRow, FeatureFileRow, FeatureHourR
 from models.tables_fleet import FleetCheckRow
 from models.tables_gpu import GpuDayRow, GpuHourRow, GpuMinuteRow
 from models.tables_identity import IdentityAliasRow, IdentityRuleSetRow
+from models.tables_incident import IncidentMomentRow, IncidentRow
 from models.tables_join import ChargeJoinRow, ChargeMatchRow, ChargeUnmatchedRow, NodeChargeRow, NodeIdentityRow
 from models.tables_money import (
     LedgerDayRow,
@@ -76,7 +77,8 @@ __all__ = [
     "ChargeMatchRow", "ChargeUnmatchedRow", "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow",
     "EngineMinuteRow", "ExemptionRow", "FeatureDirtyRow", "FeatureFileRow", "FeatureHourRow", "FleetCheckRow",
     "FxRateRow", "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow",
-    "HeartbeatRow", "IdentityAliasRow", "IdentityRuleSetRow", "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow",
+    "HeartbeatRow", "IdentityAliasRow", "IdentityRuleSetRow", "IncidentMomentRow", "IncidentRow",
+    "LedgerDayRow", "LedgerHeadRow", "LedgerKindDayRow",
     "LedgerKindHourRow", "LedgerLineDayRow", "LedgerLineMonthRow", "LedgerLineRow", "LedgerPeriodRow",
     "LedgerTeamDayRow", "LedgerTeamHourRow", "LedgerTeamMonthRow", "LedgerWindowDayRow", "LedgerWindowRow",
     "NodeChargeRow", "NodeIdentityRow", "NodeServiceRow", "OutboxRow", "PeriodLineRow", "PeriodVersionRow",
