@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from control.budget_standing import BudgetStanding, in_currency, kept_standings, measure
+from core.budget_tree import Node, budget_tree, unbudgeted_spend
 from core.budgets import Budget, CapIncrease, Exhaustion, effective_cap, pace, time_to_exhaustion
 from core.money import ZERO, Money, plain
 from models.decide_repo import StoredBudget, list_cap_increases
@@ -66,9 +67,10 @@ def budget_row(standing: BudgetStanding) -> dict[str, Any]:
     """One row of ``GET /v1/budgets``: the budget as it stood ``as_of``."""
     now = standing.at
     budget, spent = standing.stored.budget, standing.spend
-    plan = _runs_out(standing, spent, budget.amount, now)
+    whole = standing.plan
+    plan = _runs_out(standing, spent, whole.amount, now)
     cap = _runs_out(standing, standing.decision, standing.cap, now)
-    paced, burn = pace(budget, spent, now), standing.burn
+    paced, burn = pace(whole, spent, now), standing.burn
     return {
         "id": standing.stored.id,
         "scope": str(budget.scope),
@@ -81,6 +83,11 @@ def budget_row(standing: BudgetStanding) -> dict[str, Any]:
         "currency": budget.amount.currency,
         "cost_basis": budget.cost_basis,
         "owner": budget.owner,
+        "fiscal_start": budget.fiscal_start,
+        "rollover": budget.rollover,
+        "carried": None if standing.carried.amount is None else standing.carried.amount.amount,
+        "carried_reason": standing.carried.reason,
+        "plan": whole.amount.amount,
         "window_start": standing.window.start,
         "window_end": standing.window.end,
         "spend": _spend_row(standing),
@@ -97,6 +104,36 @@ def budget_row(standing: BudgetStanding) -> dict[str, Any]:
         "cap_exhaustion_reason": cap.reason,
         "as_of": standing.at,
         "live": standing.live,
+    }
+
+
+def tree_rows(standings: Sequence[BudgetStanding]) -> list[dict[str, Any]]:
+    """Rows of ``GET /v1/budgets/tree``: each parent before its children, with what no child was given or has spent."""
+    nodes = budget_tree([standing.stored.budget for standing in standings])
+    spends = [standing.spend for standing in standings]
+    return [_tree_row(node, standings, unbudgeted_spend(node, spends)) for node in nodes]
+
+
+def _tree_row(node: Node, standings: Sequence[BudgetStanding], rest: Money | None) -> dict[str, Any]:
+    own = standings[node.place].stored
+    reason = ""
+    if node.children and rest is None:
+        reason = "a child is on another cost basis" if node.mixed else "a spend is not known in full"
+    return {
+        "id": own.id,
+        "parent": None if node.parent is None else standings[node.parent].stored.id,
+        "depth": node.depth,
+        "scope": str(own.budget.scope),
+        "period": own.budget.period,
+        "cost_basis": own.budget.cost_basis,
+        "amount": own.budget.amount.amount,
+        "currency": own.budget.amount.currency,
+        "spend": None if (spend := standings[node.place].spend) is None else spend.amount,
+        "children": len(node.children),
+        "children_amount": node.assigned.amount if node.children else None,
+        "unassigned": node.unassigned.amount if node.children else None,
+        "unbudgeted_spend": None if rest is None else rest.amount,
+        "unbudgeted_reason": reason,
     }
 
 

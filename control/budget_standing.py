@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
 
 from control.running_cost import SpendAsk, freeze_open, spend_many
-from core.budgets import Budget, Figure, burn_rate
+from core.budgets import Budget, Carried, Figure, burn_rate, carry_over
 from core.money import Money
 from core.spend import Spend
 from core.windows import QUARTER_HOUR, Window, floor_time
 from models.budget_status_repo import BudgetStatus, keep_statuses, read_statuses
 from models.database import transaction
-from models.decide_repo import StoredBudget, list_budgets
+from models.decide_repo import StoredBudget, budgets_ruling_at, list_budgets
 
 RECENT = timedelta(minutes=45)
 """Whole quarter hours before the running one: with it, the last 45 to 60 minutes."""
@@ -34,8 +34,15 @@ class BudgetStanding:
     recent: Spend
     recent_window: Window
     cap: Money | None
+    carried: Carried
     at: datetime
     live: bool
+
+    @property
+    def plan(self) -> Budget:
+        """The budget with what it brings from the period before in its amount: pace, burn and forecasts go by it."""
+        budget, carried = self.stored.budget, self.carried.amount
+        return budget if carried is None or not carried.amount else replace(budget, amount=budget.amount + carried)
 
     @property
     def spend(self) -> Money | None:
@@ -50,7 +57,7 @@ class BudgetStanding:
     @property
     def burn(self) -> Figure:
         """Spend of the last hour over what the plan expects of it."""
-        return burn_rate(self.stored.budget, in_currency(self.recent, self.stored.budget), self.recent_window)
+        return burn_rate(self.plan, in_currency(self.recent, self.stored.budget), self.recent_window)
 
 
 def in_currency(found: Spend, budget: Budget) -> Money | None:
@@ -64,8 +71,23 @@ def measure(connection: Connection, budgets: Sequence[StoredBudget], now: dateti
     for stored in budgets:
         b = stored.budget
         asks += [SpendAsk(b.scope, window, b.cost_basis, b.amount.currency) for window in (b.window(now), lately)]
-    spends = iter(spend_many(connection, asks, now))
-    return [BudgetStanding(s, s.budget.window(now), next(spends), next(spends), lately, s.budget.cap, now, True) for s in budgets]
+    rolling = [s for s in budgets if s.budget.rollover]
+    asks += [SpendAsk(b.scope, b.window_before(now), b.cost_basis, b.amount.currency) for b in (s.budget for s in rolling)]
+    spends = spend_many(connection, asks, now)
+    ruling = budgets_ruling_at(connection, {s.id: s.budget.window(now).start - timedelta(microseconds=1) for s in rolling})
+    left = {s.id: _carried(s, ruling.get(s.id), spends[2 * len(budgets) + n]) for n, s in enumerate(rolling)}
+    return [
+        BudgetStanding(
+            s, s.budget.window(now), spends[2 * n], spends[2 * n + 1], lately, s.budget.cap,
+            left.get(s.id) or carry_over(s.budget, None, None), now, True,
+        )
+        for n, s in enumerate(budgets)
+    ]  # fmt: skip
+
+
+def _carried(stored: StoredBudget, before: StoredBudget | None, found: Spend) -> Carried:
+    amount = None if before is None else before.budget.amount
+    return carry_over(stored.budget, amount, in_currency(found, stored.budget), found.reason)
 
 
 def keep_standings(engine: Engine, now: datetime, every_s: float) -> int:
@@ -74,7 +96,7 @@ def keep_standings(engine: Engine, now: datetime, every_s: float) -> int:
     with transaction(engine) as connection:
         freeze_open(connection, now)
         found = measure(connection, list_budgets(connection), now)
-        statuses = [BudgetStatus(s.stored.id, s.window.start, s.spent, s.recent) for s in found]
+        statuses = [BudgetStatus(s.stored.id, s.window.start, s.spent, s.recent, s.carried) for s in found]
         return keep_statuses(connection, statuses, now, every_s)
 
 
@@ -89,7 +111,7 @@ def kept_standings(connection: Connection, budgets: Sequence[StoredBudget], now:
         status, window = kept.by_budget.get(stored.id), stored.budget.window(now)
         if status is not None and status.period_start == window.start:
             found[stored.id] = BudgetStanding(
-                stored, window, status.spent, status.recent, lately, stored.budget.cap, kept.at, False
+                stored, window, status.spent, status.recent, lately, stored.budget.cap, status.carried, kept.at, False
             )
     return found
 

@@ -53,13 +53,18 @@ def set_budget(
     cap: Decimal | None = None,
     cost_basis: str | None = None,
     owner: str = "",
+    fiscal_start: int = 1,
+    rollover: bool = False,
     policy: BreakerPolicy | None = None,
 ) -> Stored[repo.StoredBudget]:
     """Set (scope, period)'s budget; an equal one stored already is returned unchanged. A cap makes a breaker, in shadow."""
     parsed = parse_scope(scope)
     basis = cast(CostBasis, cost_basis or default_basis(parsed))
     capped = None if cap is None else Money(cap, currency)
-    budget = Budget(parsed, cast(Period, period), zone, Money(amount, currency), basis, capped, _text(owner, "owner", True))
+    budget = Budget(
+        parsed, cast(Period, period), zone, Money(amount, currency), basis, capped, _text(owner, "owner", True), fiscal_start,
+        rollover,
+    )  # fmt: skip
     warnings = _unknown(connection, parsed)
     if budget.cap is not None and budget.cap.amount < budget.amount.amount:
         warnings = (*warnings, "the cap is below the amount: tier 3 will trip before the plan is spent")
@@ -71,7 +76,7 @@ def set_budget(
         ensure_breaker(connection, str(parsed), now, now + (policy or BreakerPolicy()).quiet_start)
     detail = {
         "period": period, "zone": zone, "amount": plain(amount), "cap": None if cap is None else plain(cap), "currency": currency,
-        "cost_basis": basis, "owner": owner, "version": stored.version,
+        "cost_basis": basis, "owner": owner, "fiscal_start": fiscal_start, "rollover": rollover, "version": stored.version,
     }  # fmt: skip
     _note(connection, now, actor, "budget.set", str(parsed), detail)
     return Stored(stored, warnings)

@@ -1,6 +1,7 @@
 """Budgets: a plan (*amount*) for pace and alerts and, only where a person typed one, a hard limit (*cap*) for tier 3.
 
-Periods are calendar days, ISO weeks or months in a named zone; shares of a period use true hours (a day may have 23 or 25).
+Periods are calendar days, ISO weeks, months, quarters or years in a named zone; shares of a period use true hours (a day may
+have 23 or 25).
 Nothing here forecasts: time to exhaustion continues the spending actually seen. An undefined figure is None with a reason.
 """
 
@@ -16,7 +17,7 @@ from typing import Literal
 from core.errors import BadInput, CurrencyMismatch
 from core.money import CONTEXT, ZERO, Money
 from core.scopes import Scope
-from core.windows import Period, Window, period_window, require_utc, zone
+from core.windows import PERIODS, Period, Window, period_window, require_utc, zone
 
 CostBasis = Literal["allocation", "usage"]
 HOURS_OF_WEEK = 168
@@ -35,7 +36,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """``amount`` is the plan; ``cap`` the hard limit or None. Raises BadInput naming the field that cannot be taken."""
+    """``amount`` is the plan; ``cap`` the hard limit or None. ``fiscal_start``: the month in which quarters and years begin.
+    ``rollover``: what the period before left of its amount is added, once. Raises BadInput naming the field that cannot be
+    taken."""
 
     scope: Scope
     period: Period
@@ -44,11 +47,14 @@ class Budget:
     cost_basis: CostBasis
     cap: Money | None = None
     owner: str = ""
+    fiscal_start: int = 1
+    rollover: bool = False
 
     def __post_init__(self) -> None:
         zone(self.zone)
-        if self.period not in ("day", "week", "month"):
-            raise BadInput("unknown period", field="period", value=self.period, hint="use day, week or month")
+        if self.period not in PERIODS:
+            raise BadInput("unknown period", field="period", value=self.period, hint=f"use {', '.join(PERIODS)}")
+        self._check_fiscal_start()
         if self.cost_basis not in ("allocation", "usage"):
             raise BadInput("must be allocation or usage", field="cost_basis", value=self.cost_basis)
         if self.amount.amount <= 0:
@@ -62,7 +68,17 @@ class Budget:
 
     def window(self, at: datetime) -> Window:
         """The running period at ``at``, as UTC instants."""
-        return period_window(self.period, at, self.zone)
+        return period_window(self.period, at, self.zone, self.fiscal_start)
+
+    def window_before(self, at: datetime) -> Window:
+        """The period before the one running at ``at``."""
+        return self.window(self.window(at).start - timedelta(microseconds=1))
+
+    def _check_fiscal_start(self) -> None:
+        if not 1 <= self.fiscal_start <= 12:
+            raise BadInput("must be a month from 1 to 12", field="fiscal_start", value=self.fiscal_start)
+        if self.fiscal_start != 1 and self.period not in ("quarter", "year"):
+            raise BadInput("only quarters and years begin in a month", field="fiscal_start", value=self.fiscal_start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +99,27 @@ class CapIncrease:
         for name, value in (("approver", self.approver), ("reason", self.reason)):
             if not value.strip():
                 raise BadInput("must not be empty", field=name, value=value)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a budget with rollover brings from the period before. None: not known, so nothing is added; ``reason`` says why."""
+
+    amount: Money | None
+    reason: str = ""
+
+
+def carry_over(budget: Budget, before: Money | None, spent: Money | None, missing: str = "") -> Carried:
+    """What ``spent`` left of ``before``, the amount that ruled when the period before ended; never less than nothing. What that
+    period had itself brought along is not carried on. ``missing`` from the spend: the rest is not known."""
+    nothing = Money(ZERO, budget.amount.currency)
+    if not budget.rollover:
+        return Carried(nothing)
+    if before is None:
+        return Carried(nothing, "no budget ruled when the period before ended")
+    if spent is None or missing or {before.currency, spent.currency} != {budget.amount.currency}:
+        return Carried(None, missing or "what the period before cost is not known in the budget's currency")
+    return Carried(max(before - spent, nothing, key=lambda money: money.amount))
 
 
 def default_basis(scope: Scope) -> CostBasis:

@@ -15,7 +15,9 @@ QUARTER_HOUR = timedelta(minutes=15)
 MINUTE_MS = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-Period = Literal["day", "week", "month"]
+Period = Literal["day", "week", "month", "quarter", "year"]
+PERIODS: tuple[Period, ...] = ("day", "week", "month", "quarter", "year")
+_MONTHS = {"quarter": 3, "year": 12}
 
 
 def require_utc(at: datetime, field: str = "time") -> datetime:
@@ -87,23 +89,24 @@ def zone(name: str) -> ZoneInfo:
         raise BadInput("unknown time zone", field="zone", value=name, hint="use an IANA name such as Asia/Shanghai") from error
 
 
-def period_window(period: Period, at: datetime, zone_name: str) -> Window:
-    """The calendar day, ISO week or month of ``at`` in the reporting zone, as UTC instants.
+def period_window(period: Period, at: datetime, zone_name: str, fiscal_start: int = 1) -> Window:
+    """The calendar day, ISO week, month, quarter or year of ``at`` in the reporting zone, as UTC instants.
 
-    A day across a daylight-saving change has 23 or 25 hours: 2026-10-25 in Europe/Berlin has 25.
+    ``fiscal_start``: the month, 1 to 12, in which years begin; quarters are counted from it. A day across a daylight-saving
+    change has 23 or 25 hours: 2026-10-25 in Europe/Berlin has 25.
     """
-    return _period_of_day(period, require_utc(at).astimezone(zone(zone_name)).date(), zone_name)
+    return _period_of_day(period, require_utc(at).astimezone(zone(zone_name)).date(), zone_name, fiscal_start)
 
 
 @lru_cache(maxsize=4096)
-def _period_of_day(period: Period, day: date, zone_name: str) -> Window:
+def _period_of_day(period: Period, day: date, zone_name: str, fiscal_start: int) -> Window:
     """Asked for again and again: every budget of a list has a period, most of them the same."""
     tz = zone(zone_name)
-    first, after = _period_days(period, day)
+    first, after = _period_days(period, day, fiscal_start)
     return Window(_midnight(first, tz), _midnight(after, tz))
 
 
-def _period_days(period: Period, day: date) -> tuple[date, date]:
+def _period_days(period: Period, day: date, fiscal_start: int) -> tuple[date, date]:
     if period == "day":
         return day, day + timedelta(days=1)
     if period == "week":
@@ -112,7 +115,17 @@ def _period_days(period: Period, day: date) -> tuple[date, date]:
     if period == "month":
         first = day.replace(day=1)
         return first, (first + timedelta(days=32)).replace(day=1)
-    raise BadInput("unknown period", field="period", value=period, hint="use day, week or month")
+    if period in _MONTHS:
+        months = _MONTHS[period]
+        first = _months_on(day, -((day.month - fiscal_start) % 12 % months))
+        return first, _months_on(first, months)
+    raise BadInput("unknown period", field="period", value=period, hint=f"use {', '.join(PERIODS)}")
+
+
+def _months_on(day: date, months: int) -> date:
+    """The first of the month so many months after that of ``day``."""
+    years, month = divmod(day.month - 1 + months, 12)
+    return date(day.year + years, month + 1, 1)
 
 
 def _midnight(day: date, tz: ZoneInfo) -> datetime:

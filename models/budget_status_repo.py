@@ -10,6 +10,7 @@ from typing import Any, cast
 from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects.postgresql import insert
 
+from core.budgets import Carried
 from core.money import ZERO, Money
 from core.spend import Spend, SpendState
 from models.outbox_repo import beat
@@ -18,17 +19,18 @@ from models.tables_decide import HeartbeatRow
 
 HEARTBEAT = "budgets"
 AT_ONCE = 1_000
-"""Rows a statement: each takes seventeen of the 65,535 parameters one may have."""
+"""Rows a statement: each takes twenty of the 65,535 parameters one may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """Spend of the budget's period that starts at ``period_start``, and of its last hour."""
+    """Spend of the budget's period that starts at ``period_start`` and of its last hour, and what it brings along."""
 
     budget_id: int
     period_start: datetime
     spent: Spend
     recent: Spend
+    carried: Carried
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,12 @@ def keep_statuses(connection: Connection, statuses: Sequence[BudgetStatus], at: 
 
 def _row(status: BudgetStatus, at: datetime) -> dict[str, Any]:
     spends = {**_columns("spent", status.spent), **_columns("recent", status.recent)}
-    return {"budget_id": status.budget_id, "period_start": status.period_start, **spends, "changed_at": at}
+    carried = status.carried.amount
+    return {
+        "budget_id": status.budget_id, "period_start": status.period_start, **spends, "changed_at": at,
+        "carried": carried and carried.amount, "carried_currency": carried.currency if carried else "",
+        "carried_reason": status.carried.reason,
+    }  # fmt: skip
 
 
 def _columns(name: str, spend: Spend) -> dict[str, Any]:
@@ -85,7 +92,9 @@ def _columns(name: str, spend: Spend) -> dict[str, Any]:
 
 def _status(row: Any) -> BudgetStatus:
     values = row._mapping
-    return BudgetStatus(row.budget_id, row.period_start, _spend(values, "spent"), _spend(values, "recent"))
+    carried = None if row.carried is None else Money(row.carried, row.carried_currency)
+    spends = _spend(values, "spent"), _spend(values, "recent")
+    return BudgetStatus(row.budget_id, row.period_start, *spends, Carried(carried, row.carried_reason))
 
 
 def _spend(values: Any, name: str) -> Spend:

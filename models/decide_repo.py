@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Connection, func, select, text, update
+from sqlalchemy import ARRAY, BigInteger, Connection, func, select, text, update
+from sqlalchemy import cast as cast_to
 from sqlalchemy import insert as plain_insert
 from sqlalchemy.dialects.postgresql import insert
 
@@ -15,6 +17,7 @@ from core.money import Money
 from core.policy import Mode
 from core.scopes import Scope, parse_scope
 from core.windows import Period
+from models.base import Utc
 from models.tables_decide import BudgetRow, CapIncreaseRow, ExemptionRow, StandingLimitRow
 
 
@@ -82,8 +85,21 @@ def _budget(row: Any) -> StoredBudget:
         cost_basis=cast(CostBasis, row.cost_basis),
         cap=None if row.cap is None else Money(row.cap, row.currency),
         owner=row.owner,
+        fiscal_start=row.fiscal_start,
+        rollover=row.rollover,
     )
     return StoredBudget(row.id, row.version, budget, row.created_by, row.created_at)
+
+
+def budgets_ruling_at(connection: Connection, at: Mapping[int, datetime]) -> dict[int, StoredBudget]:
+    """By id of a budget the version of its scope and period that was in force at the instant; nothing where there was none."""
+    b, mine = BudgetRow.__table__, BudgetRow.__table__.alias("mine")
+    asked = func.unnest(cast_to(list(at), ARRAY(BigInteger)), cast_to(list(at.values()), ARRAY(Utc)))
+    given = asked.table_valued("id", "at", name="asked").render_derived()
+    ruling = (b.c.scope == mine.c.scope) & (b.c.period == mine.c.period) & (b.c.created_at <= given.c.at)
+    ruling &= b.c.retired_at.is_(None) | (b.c.retired_at > given.c.at)
+    query = select(given.c.id.label("asked_id"), b).select_from(given).join(mine, mine.c.id == given.c.id).join(b, ruling)
+    return {row.asked_id: _budget(row) for row in connection.execute(query)} if at else {}
 
 
 def find_budget(connection: Connection, scope: Scope, period: str) -> StoredBudget | None:
@@ -102,7 +118,8 @@ def put_budget(connection: Connection, budget: Budget, actor: str, now: datetime
     row = {
         "scope": scope, "period": budget.period, "version": last + 1, "zone": budget.zone, "amount": budget.amount.amount,
         "cap": budget.cap and budget.cap.amount, "currency": budget.amount.currency, "cost_basis": budget.cost_basis,
-        "owner": budget.owner, "created_by": actor, "created_at": now,
+        "owner": budget.owner, "fiscal_start": budget.fiscal_start, "rollover": budget.rollover, "created_by": actor,
+        "created_at": now,
     }  # fmt: skip
     made = connection.execute(plain_insert(BudgetRow).values(row).returning(BudgetRow.id)).scalar_one()
     return StoredBudget(made, last + 1, budget, actor, now)

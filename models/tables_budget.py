@@ -32,4 +32,7 @@ class BudgetStatusRow(Base):
     recent_currency: Mapped[str] = mapped_column(String(3), nullable=False)
     recent_state: Mapped[str] = mapped_column(String, nullable=False)
     recent_reason: Mapped[str] = mapped_column(Text, nullable=False)
+    carried: Mapped[Decimal | None] = mapped_column(Amount)  # from the period before; NULL: not known
+    carried_currency: Mapped[str] = mapped_column(String(3), nullable=False, server_default="")
+    carried_reason: Mapped[str] = mapped_column(Text, nullable=False, server_default="")
     changed_at: Mapped[datetime] = mapped_column(Utc, nullable=False)

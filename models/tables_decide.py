@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, Identity, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy import BigInteger, CheckConstraint, Identity, Index, Integer, SmallInteger, String, Text, UniqueConstraint
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -27,7 +27,7 @@ class BudgetRow(Base):
     )
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
     scope: Mapped[str] = mapped_column(String, nullable=False)
-    period: Mapped[str] = mapped_column(String, nullable=False)  # day | week | month
+    period: Mapped[str] = mapped_column(String, nullable=False)  # core.windows.PERIODS
     version: Mapped[int] = mapped_column(Integer, nullable=False)
     zone: Mapped[str] = mapped_column(String, nullable=False)
     amount: Mapped[Decimal] = mapped_column(Amount, nullable=False)
@@ -35,6 +35,8 @@ class BudgetRow(Base):
     currency: Mapped[str] = mapped_column(String(3), nullable=False)
     cost_basis: Mapped[str] = mapped_column(String, nullable=False)  # allocation | usage
     owner: Mapped[str] = mapped_column(String, nullable=False, server_default="")
+    fiscal_start: Mapped[int] = mapped_column(SmallInteger, nullable=False, server_default="1")  # month of quarters and years
+    rollover: Mapped[bool] = mapped_column(nullable=False, server_default="false")
     created_by: Mapped[str] = mapped_column(String, nullable=False)
     created_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
     retired_at: Mapped[datetime | None] = mapped_column(Utc)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
-from api.budget_view import budget_row
+from api.budget_view import budget_row, tree_rows
 from api.deps import CallerDep, ConnectionDep, PartsDep, router
 from api.query import Live
 from api.schemas.budgets import (
@@ -18,6 +18,7 @@ from api.schemas.budgets import (
     ExemptionsOut,
     LimitIn,
     LimitsOut,
+    TreeOut,
 )
 from api.schemas.errors import error_responses
 from api.tenancy import may_see, require_own
@@ -48,6 +49,17 @@ def budgets(parts: PartsDep, caller: CallerDep, connection: ConnectionDep, live:
     }
 
 
+@reads.get("/v1/budgets/tree", response_model=TreeOut)
+def tree(parts: PartsDep, caller: CallerDep, connection: ConnectionDep, live: Live = False) -> dict[str, Any]:
+    """The budgets as a tree, each parent before its children: what of its amount no child was given, and what was spent outside
+    the children's scopes. A tenant stands under the nearest budget above it, a deployment under the platform's."""
+    now = parts.now()
+    mine = [stored for stored in list_budgets(connection) if may_see(caller, str(stored.budget.scope))]
+    found = parts.standings.of(connection, mine, now, live=live)
+    as_of = min((standing.at for standing in found), default=now)
+    return {"rows": tree_rows(found), "as_of": as_of, "freshness": freshness(connection)}
+
+
 @reads.get("/v1/limits", response_model=LimitsOut)
 def limits(caller: CallerDep, connection: ConnectionDep) -> dict[str, Any]:
     """Standing limits: they need no trip."""
@@ -70,6 +82,7 @@ def post_budget(body: BudgetIn, parts: PartsDep, caller: CallerDep, connection: 
         connection, body.scope, body.period, Decimal(body.amount), body.currency or parts.settings.currency,
         body.zone or parts.settings.zone, caller.name, parts.now(),
         cap=None if body.cap is None else Decimal(body.cap), cost_basis=body.cost_basis, owner=body.owner,
+        fiscal_start=body.fiscal_start, rollover=body.rollover,
     )  # fmt: skip
     return _changed(stored.value.id, stored, stored.value.id not in before)
 

@@ -26,6 +26,8 @@ class BudgetIn(_In):
     cost_basis: CostBasis | None = Field(None, description="Left out: allocation for organisations and deployments, else usage.")
     zone: Name | None = Field(None, description="Of its periods; left out: the reporting zone.", examples=["Asia/Shanghai"])
     owner: Name = ""
+    fiscal_start: int = Field(1, ge=1, le=12, description="Month in which years begin, and quarters are counted from.")
+    rollover: bool = Field(False, description="What the period before left of its amount is added, once.")
 
 
 class CapIncreaseIn(_In):
@@ -89,10 +91,15 @@ class BudgetOut(BaseModel):
     currency: str
     cost_basis: CostBasis
     owner: str
+    fiscal_start: int
+    rollover: bool
+    carried: AmountOut | None = Field(description="From the period before; null: not known, see `carried_reason`.")
+    carried_reason: str
+    plan: AmountOut = Field(description="amount + carried: shares, pace and burn are of it.")
     window_start: Time
     window_end: Time
     spend: SpendOut
-    spent_share: str | None = Field(description="spend / amount as a decimal.")
+    spent_share: str | None = Field(description="spend / plan as a decimal.")
     expected_share: str = Field(description="Part of the amount the plan expects by now.")
     pace: str | None = Field(description="spent_share / expected_share: above 1 spends ahead of plan; null with `pace_reason`.")
     pace_reason: str
@@ -110,6 +117,31 @@ class BudgetOut(BaseModel):
 class BudgetsOut(BaseModel):
     budgets: list[BudgetOut]
     as_of: Time = Field(description="The oldest of the budgets' own.")
+    freshness: Time | None
+
+
+class TreeRowOut(BaseModel):
+    """A budget in the tree. Siblings stand under the nearest budget above them with the same calendar and currency."""
+
+    id: int
+    parent: int | None = Field(description="The id of the budget it stands under; null: none.")
+    depth: int
+    scope: str
+    period: Period
+    cost_basis: CostBasis
+    amount: AmountOut
+    currency: str
+    spend: AmountOut | None = Field(description="Of the running period; null: not known.")
+    children: int
+    children_amount: AmountOut | None = Field(description="Sum of the children's amounts; null: no children.")
+    unassigned: AmountOut | None = Field(description="amount - children_amount; below zero: more was promised than there is.")
+    unbudgeted_spend: AmountOut | None = Field(description="Spend outside the children's scopes; null with a reason.")
+    unbudgeted_reason: str
+
+
+class TreeOut(BaseModel):
+    rows: list[TreeRowOut]
+    as_of: Time
     freshness: Time | None
 
 

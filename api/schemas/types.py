@@ -33,5 +33,5 @@ ScopeText = Annotated[
 ]
 Time = Annotated[AwareDatetime, Field(examples=["2026-11-30T12:00:00Z"])]
 CostBasis = Literal["allocation", "usage"]
-Period = Literal["day", "week", "month"]
+Period = Literal["day", "week", "month", "quarter", "year"]
 Mode = Literal["warn", "enforce"]

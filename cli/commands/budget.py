@@ -11,7 +11,7 @@ from typing import Any
 import click
 from sqlalchemy import Connection
 
-from api.budget_view import Standings, budget_row
+from api.budget_view import Standings, budget_row, tree_rows
 from cli.options import Run, common, parse_ahead
 from cli.output import print_json, print_rows, say
 from cli.wiring import database, utc_now
@@ -19,13 +19,15 @@ from control import budgets as control
 from core.currencies import require_currency
 from core.errors import BadInput, NotFound
 from core.scopes import parse_scope
+from core.windows import PERIODS
 from models.database import transaction
 from models.decide_repo import find_budget, list_budgets, list_exemptions, list_limits
 
 SCOPE = click.option(
     "--scope", required=True, metavar="SCOPE", help="tenant:ORG[/TEAM[/PROJECT[/USER]]] or deployment:CLUSTER/NAMESPACE/MODEL"
 )
-PERIOD = click.option("--period", type=click.Choice(["day", "week", "month"]), default="month", show_default=True)
+PERIOD = click.option("--period", type=click.Choice(PERIODS), default="month", show_default=True)
+TREE_COLUMNS = ("period", "currency", "amount", "spend", "children_amount", "unassigned", "unbudgeted_spend", "unbudgeted_reason")
 ACTOR = click.option("--by", "actor", help="your name, for the audit trail (default: the login name)")
 
 
@@ -75,11 +77,13 @@ def budget() -> None:
 @click.option("--basis", type=click.Choice(["allocation", "usage"]), help="default: by the kind of scope")
 @click.option("--zone", help="time zone of its periods (default: the reporting zone)")
 @click.option("--owner", default="", help="who answers for it")
+@click.option("--fiscal-start", type=click.IntRange(1, 12), default=1, help="month in which years begin (quarters, years)")
+@click.option("--rollover", is_flag=True, help="add what the period before left of its amount, once")
 @ACTOR
 @common
 def set_command(
     run: Run, scope: str, period: str, amount: str, cap: str | None, currency: str | None, basis: str | None, zone: str | None,
-    owner: str, actor: str | None,
+    owner: str, fiscal_start: int, rollover: bool, actor: str | None,
 ) -> None:  # fmt: skip
     """Set the budget of a scope and period; setting it again makes a new version."""
     if currency:
@@ -88,7 +92,7 @@ def set_command(
         stored = control.set_budget(
             connection, scope, period, amount_of(amount, "--amount"), currency or run.settings.currency,
             zone or run.settings.zone, actor_of(actor), utc_now(), cap=amount_of(cap, "--cap") if cap else None,
-            cost_basis=basis, owner=owner,
+            cost_basis=basis, owner=owner, fiscal_start=fiscal_start, rollover=rollover,
         )  # fmt: skip
     note = " Its breaker is in shadow: `tokenfuse breaker enforce` arms it." if cap else ""
     _report(run, stored, f"Budget of {scope} per {period} is {amount} {currency or run.settings.currency}.{note}")
@@ -124,6 +128,18 @@ def list_command(run: Run) -> None:
     """Budgets in force with their spend (also `show budgets`)."""
     with database(run.settings) as engine, transaction(engine) as connection:
         print_rows(budget_rows(connection), as_json=run.as_json, empty="No budget yet.")
+
+
+@budget.command("tree")
+@common
+def tree_command(run: Run) -> None:
+    """Budgets under those above them: what is not assigned, and what nobody's budget below holds."""
+    now = utc_now()
+    with database(run.settings) as engine, transaction(engine) as connection:
+        rows = tree_rows(Standings(0, time.monotonic).of(connection, list_budgets(connection), now, live=True))
+    if not run.as_json:
+        rows = [{"budget": "  " * r["depth"] + r["scope"], **{name: r[name] for name in TREE_COLUMNS}} for r in rows]
+    print_rows(rows, as_json=run.as_json, empty="No budget yet: `tokenfuse budget set --scope tenant:ORG --amount 500`.")
 
 
 @budget.command()

@@ -97,7 +97,7 @@ BAD_CHANGES = [
     ("/v1/budgets", {**BUDGET, "amount": 5.5}, 400, "amount"),
     ("/v1/budgets", {**BUDGET, "scope": "tenant:/search"}, 400, "scope"),
     ("/v1/budgets", {**BUDGET, "scope": "everybody"}, 400, "scope"),
-    ("/v1/budgets", {**BUDGET, "period": "year"}, 400, "period"),
+    ("/v1/budgets", {**BUDGET, "period": "decade"}, 400, "period"),
     ("/v1/budgets", {**BUDGET, "zone": "Mars/Olympus"}, 400, "zone"),
     ("/v1/budgets", {**BUDGET, "colour": "red"}, 400, "colour"),
     ("/v1/limits", {**LIMIT, "name": "max_fun"}, 400, "name"),

@@ -129,7 +129,7 @@ NAIVE = SOON.replace(tzinfo=None)
         (lambda c: budget(c, "Infinity"), BadInput, "amount"),
         (lambda c: budget(c, cap=Decimal(-1)), BadInput, "cap"),
         (lambda c: budget(c, scope="team:red"), BadInput, "scope"),
-        (lambda c: budget(c, period="year"), BadInput, "period"),
+        (lambda c: budget(c, period="decade"), BadInput, "period"),
         (lambda c: budget(c, cost_basis="cash"), BadInput, "cost_basis"),
         (lambda c: budget(c, scope="platform"), BadInput, "owner"),
         (lambda c: budget(c, owner="a\x00b"), BadInput, "owner"),
