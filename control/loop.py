@@ -2,10 +2,10 @@
 
 The deciding lane (this thread) measures budgets, folds breakers and publishes the policy; the ledger lane closes quarter hours,
 the outbox lane delivers effects, the budget lane keeps how every budget stands for pages to read, the join lane gives bills to a
-changed inventory's machines, and the standing lane compares finished days with the raw archive, each in a thread of its own: a
-slow webhook never delays a refusal. Everything is level-triggered from the database: the loop may die at any point and start
-again. One runner at a time holds an advisory lock; another waits as a standby. A failing step is logged and does not stop the
-others.
+changed inventory's machines, the rules lane judges settled windows, and the standing lane compares finished days with the raw
+archive, each in a thread of its own: a slow webhook never delays a refusal. Everything is level-triggered from the database: the
+loop may die at any point and start again. One runner at a time holds an advisory lock; another waits as a standby. A failing step
+is logged and does not stop the others.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from control.ledger_close import CloseSettings, close_due
 from control.notify.webhook import WebhookEffector, WebhookSettings
 from control.outbox import drain
 from control.policy_publish import POLICY_TTL, GuardRules, publish
+from control.rule_watch import watch_rules
 from control.standing_check import check_next
 from core.breaker_values import Breaker, BreakerPolicy
 from core.errors import TokenfuseError
@@ -66,6 +67,7 @@ class ControlSettings:
     data_dir: Path | None = None
     standing_every_s: float = 300.0
     join_every_s: float = 60.0
+    rules_every_s: float = 15.0
     node_tags: tuple[str, ...] = ()
     now: Callable[[], datetime] = utc_now
 
@@ -182,7 +184,7 @@ class _Lanes:
     def start(self) -> None:
         if self._threads:
             return
-        for target in (self._ledger, self._outbox, self._budgets, self._standing, self._join):
+        for target in (self._ledger, self._outbox, self._budgets, self._standing, self._join, self._rules):
             name = f"control-{target.__name__.removeprefix('_')}"
             thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
@@ -224,6 +226,14 @@ class _Lanes:
             changed = _guarded("joining bills to machines", rejoin_due, self._engine, place, self._settings.now())
             if changed:
                 log.info("the charges of %d deliveries are joined anew to the machines", changed)
+
+    def _rules(self) -> None:
+        """Rules whose newest window is settled; while the stream catches up a pass judges nothing."""
+        while not self._stop.is_set():
+            report = _guarded("evaluating rules", watch_rules, self._engine, self._settings.now())
+            for rule, scope, event in report.events if report is not None else ():
+                log.warning("rule %s %s on %s", rule, event, scope)
+            self._stop.wait(self._settings.rules_every_s)
 
     def _standing(self) -> None:
         """One day a turn: each reads some days of the archive."""

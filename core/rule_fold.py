@@ -46,7 +46,7 @@ class RuleState:
             return "NO_DATA"
         if not self.firing:
             return "OK"
-        return "ALERT" if severity == "alert" else "WARNING"
+        return "ALERT" if severity == "page" else "WARNING"
 
 
 def fold(timing: Timing, state: RuleState, verdict: Verdict, start: datetime, end: datetime) -> tuple[RuleState, Event | None]:

@@ -24,7 +24,7 @@ ENGINE: tuple[ScopeKind, ...] = ("deployment",)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``step``: the shortest window it can be measured in."""
+    """``step``: the shortest window it can be measured in. ``silent_is_zero``: no rows means 0 (a count), not "not known"."""
 
     title: str
     unit: str
@@ -33,6 +33,7 @@ class Metric:
     scopes: tuple[ScopeKind, ...]
     step: timedelta = timedelta(minutes=1)
     priced: bool = False
+    silent_is_zero: bool = False
 
 
 METRICS: Mapping[str, Metric] = {
@@ -45,9 +46,9 @@ METRICS: Mapping[str, Metric] = {
         priced=True,
     ),
     "spend_rate": Metric("Cost an hour of the work done, at the weights and price of now", "currency/h", "high", "usage", ANY,
-                         priced=True),
-    "requests": Metric("Requests a minute", "1/min", "high", "usage", ANY),
-    "tokens": Metric("Tokens a minute, all kinds", "1/min", "high", "usage", ANY),
+                         priced=True, silent_is_zero=True),
+    "requests": Metric("Requests a minute", "1/min", "high", "usage", ANY, silent_is_zero=True),
+    "tokens": Metric("Tokens a minute, all kinds", "1/min", "high", "usage", ANY, silent_is_zero=True),
     "tokens_per_request": Metric("Tokens per request", "tokens", "high", "usage", ANY),
     "input_per_request": Metric("Input tokens per request, cached ones included", "tokens", "high", "usage", ANY),
     "output_per_request": Metric("Output tokens per request", "tokens", "high", "usage", ANY),

@@ -20,8 +20,8 @@ from core.rule_metrics import METRICS, Metric
 from core.scopes import parse_scope
 from core.windows import zone
 
-Severity = Literal["notice", "warning", "alert"]
-SEVERITIES: tuple[Severity, ...] = ("notice", "warning", "alert")
+Severity = Literal["notice", "warning", "page"]
+SEVERITIES: tuple[Severity, ...] = ("notice", "warning", "page")
 DETECTORS: Mapping[str, Callable[..., Detector]] = {
     "static": StaticThreshold,
     "percentile": OwnPercentile,

@@ -51,6 +51,7 @@ from models.tables_narrow import (
 from models.tables_period import LedgerPeriodRow, PeriodLineRow, PeriodVersionRow, SharedRuleRow
 from models.tables_prices import FxRateRow, RateDiscountRow
 from models.tables_quality import StandingCheckRow
+from models.tables_rules import AlertRow, DecisionPriceRow, RuleRow, RuleStateRow
 from models.tables_usage import (
     AppliedFileRow,
     DataFaultRow,
@@ -72,9 +73,9 @@ from models.tables_vendor import BoughtHoleRow, BoughtUsageRow, VendorAliasRow, 
 metadata = Base.metadata
 
 __all__ = [
-    "ApiTokenRow", "AppliedFileRow", "AuditRow", "BillDeliveryRow", "BoughtHoleRow", "BoughtUsageRow",
+    "AlertRow", "ApiTokenRow", "AppliedFileRow", "AuditRow", "BillDeliveryRow", "BoughtHoleRow", "BoughtUsageRow",
     "BreakerEventRow", "BreakerRow", "BudgetRow", "BudgetStatusRow", "CapIncreaseRow", "ChargeDayRow", "ChargeJoinRow",
-    "ChargeMatchRow", "ChargeUnmatchedRow", "DataFaultRow", "DirtyWindowRow", "EngineDayRow", "EngineHourRow",
+    "ChargeMatchRow", "ChargeUnmatchedRow", "DataFaultRow", "DirtyWindowRow", "DecisionPriceRow", "EngineDayRow", "EngineHourRow",
     "EngineMinuteRow", "ExemptionRow", "FeatureDirtyRow", "FeatureFileRow", "FeatureHourRow", "FleetCheckRow",
     "FxRateRow", "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow",
     "HeartbeatRow", "IdentityAliasRow", "IdentityRuleSetRow", "IncidentMomentRow", "IncidentRow",
@@ -82,7 +83,8 @@ __all__ = [
     "LedgerKindHourRow", "LedgerLineDayRow", "LedgerLineMonthRow", "LedgerLineRow", "LedgerPeriodRow",
     "LedgerTeamDayRow", "LedgerTeamHourRow", "LedgerTeamMonthRow", "LedgerWindowDayRow", "LedgerWindowRow",
     "NodeChargeRow", "NodeIdentityRow", "NodeServiceRow", "OutboxRow", "PeriodLineRow", "PeriodVersionRow",
-    "PolicyVersionRow", "QuarantineRow", "RateDiscountRow", "RateRow", "RunningRateRow", "SegmentProgressRow",
+    "PolicyVersionRow", "QuarantineRow", "RateDiscountRow", "RateRow",
+    "RuleRow", "RuleStateRow", "RunningRateRow", "SegmentProgressRow",
     "SharedRuleRow", "StandingCheckRow", "StandingLimitRow", "StreamStateRow", "ToolEdgeHourRow", "UsageDayRow",
     "UsageDeploymentDayRow", "UsageDeploymentHourRow", "UsageHourRow", "UsageLengthRow", "UsageMinuteRow",
     "UsageMonthRow", "UsageTeamDayRow", "UsageTeamHourRow", "UsageTeamMonthRow", "VendorAliasRow", "VendorPriceRow",

@@ -49,8 +49,8 @@ def test_alerts_of_a_row_of_windows(levels: str, events: list[tuple[int, Event]]
 
 @pytest.mark.parametrize(
     ("levels", "severity", "shown"),
-    [("", "alert", "NO_DATA"), ("c", "alert", "OK"), ("f", "alert", "OK"), ("ff", "alert", "ALERT"), ("ff", "notice", "WARNING"),
-     ("ffn", "alert", "ALERT"), ("ffnnnn", "alert", "NO_DATA"), ("ffnnnnf", "alert", "ALERT"), ("cnnnn", "alert", "NO_DATA")],
+    [("", "page", "NO_DATA"), ("c", "page", "OK"), ("f", "page", "OK"), ("ff", "page", "ALERT"), ("ff", "notice", "WARNING"),
+     ("ffn", "page", "ALERT"), ("ffnnnn", "page", "NO_DATA"), ("ffnnnnf", "page", "ALERT"), ("cnnnn", "page", "NO_DATA")],
 )  # fmt: skip
 def test_what_people_see(levels: str, severity: str, shown: str) -> None:
     assert run(levels)[0].shown(severity, TIMING) == shown
