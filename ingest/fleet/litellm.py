@@ -17,8 +17,9 @@ import yaml
 
 from core.errors import BadInput
 from core.fleet_facts import OFF, ON, Callback, GatewayFacts, GatewayModel, Seen
+from core.vendor_place import OWN_PROVIDERS
 from ingest.fleet.calls import Answer, get_json, new_client
-from ingest.usage.litellm_call import OPENAI_LIKE, SELF_HOSTED, VENDOR_HOSTS
+from ingest.usage.litellm_call import OPENAI_LIKE, VENDOR_HOSTS
 
 ENDPOINT = "GENERIC_LOGGER_ENDPOINT"
 USAGE = "always_include_stream_usage"
@@ -127,7 +128,7 @@ def is_own(model: str, api_base: str) -> bool:
     """Whether a deployment runs on an engine of ours, by the same words as the usage records of this gateway."""
     provider = model.partition("/")[0] if "/" in model else "openai"
     host = urlsplit(api_base).hostname or "" if "://" in api_base else ""
-    return provider in SELF_HOSTED or (provider in OPENAI_LIKE and bool(host) and not host.endswith(VENDOR_HOSTS))
+    return provider in OWN_PROVIDERS or (provider in OPENAI_LIKE and bool(host) and not host.endswith(VENDOR_HOSTS))
 
 
 def read_config(file: Path, url: str) -> GatewayFacts:

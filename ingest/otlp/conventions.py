@@ -12,6 +12,7 @@ import yaml
 
 from core.errors import BadInput
 from core.texts import MAX_ITEMS, is_kept_name
+from core.vendor_place import OWN_PROVIDERS
 
 Role = Literal["counted", "tool", "other"]
 USAGE = ("input", "output", "cache_read", "cache_write", "reasoning")
@@ -201,7 +202,7 @@ def parse(text: str) -> Conventions:
         first_token_events=frozenset(raw["first_token_events"]),
         streaming_operations=frozenset(raw["streaming_operations"]),
         aborted_error_types=frozenset(raw["aborted_error_types"]),
-        self_hosted=frozenset(raw["self_hosted"]),
+        self_hosted=OWN_PROVIDERS | frozenset(raw["self_hosted"]),
         vendor_hosts=tuple(f".{host}" for host in raw["vendor_hosts"]),
         metrics=metrics,
         token_type_attributes=tuple(raw["token_type_attributes"]),

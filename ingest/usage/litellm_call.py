@@ -34,13 +34,10 @@ from core.texts import without_texts
 from core.tokens import TokenCounts
 from core.usage import SERVICE_TIERS, Deployment, Status, TenantPath, UsageRecord, UsageSource
 from core.usage_objects import tokens_from_usage
+from core.vendor_place import OWN_PROVIDERS, SELF_HOSTED
 from ingest.usage.litellm_features import NOTHING, CallFeatures
 from ingest.usage.rows import SourceOptions
 
-SELF_HOSTED = frozenset(
-    {"", "hosted_vllm", "vllm", "sglang", "ollama", "ollama_chat", "lm_studio", "llamafile", "xinference", "openai_like",
-     "infinity", "huggingface", "triton", "litellm_proxy", "custom_openai"}
-)  # fmt: skip
 OPENAI_LIKE = frozenset({"openai", "text-completion-openai"})
 VENDOR_HOSTS = ("openai.com", "azure.com", "microsoft.com")
 REFUSALS = frozenset(
@@ -223,13 +220,13 @@ def _deployment(call: Call, options: SourceOptions) -> tuple[Deployment, str]:
     host = urlsplit(call.api_base).netloc if call.api_base else ""
     for name in (*call.upstream, host, model):
         if name and name in options.pools:
-            return options.pools[name], "self_hosted"
+            return options.pools[name], SELF_HOSTED
     provider = call.provider
-    bought = provider not in SELF_HOSTED and not (provider in OPENAI_LIKE and host and not host.endswith(VENDOR_HOSTS))
+    bought = provider not in OWN_PROVIDERS and not (provider in OPENAI_LIKE and host and not host.endswith(VENDOR_HOSTS))
     if bought and model:
         return Deployment("vendor", provider, model), provider
     place = options.deployment or Deployment("default", "default", model)
-    return Deployment(place.cluster, place.namespace, model or place.model_id), "self_hosted"
+    return Deployment(place.cluster, place.namespace, model or place.model_id), SELF_HOSTED
 
 
 def _served_model(call: Call) -> str:
@@ -260,7 +257,7 @@ def _default_code(call: Call) -> int | None:
 
 def _vendor_cost(call: Call, provider: str) -> Money | None:
     cost = call.cost_usd
-    if cost is None or provider == "self_hosted":
+    if cost is None or provider == SELF_HOSTED:
         return None
     amount = Decimal(repr(cost)) if isinstance(cost, float) else Decimal(cost)
     if not amount.is_finite():

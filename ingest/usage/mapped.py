@@ -22,10 +22,11 @@ from core.texts import without_texts
 from core.tokens import MAX_TOKENS, TokenCounts
 from core.usage import MAX_DURATION, SERVICE_TIERS, Deployment, TenantPath, UsageRecord
 from core.usage_objects import tokens_from_usage
+from core.vendor_place import SELF_HOSTED
 from ingest.usage.litellm_call import short_id
 from ingest.usage.mapping import TENANT, FieldMap, at_path, check_paths, read_mapping
 from ingest.usage.reading import Item, csv_texts, items_of_lines, numbered_lines
-from ingest.usage.rows import BadRow, ParsedRow, SourceOptions, bad_row, prepare
+from ingest.usage.rows import BadRow, ParsedRow, SourceOptions, bad_row, pool_of, prepare
 from ingest.usage.traces import TraceRows, label_bytes
 
 FIRST_RECORDS = 200
@@ -125,13 +126,13 @@ class _Reader:
         tokens, source = self._tokens(status)
         gateway_id = self._text("gateway_id")
         _, usage = self._map.found(self._item, "usage")
-        tier = self._text("service_tier")
+        tier, pool = self._text("service_tier"), self._pool()
         return UsageRecord(
             request_id=self._request_id(gateway_id, content_id),
             started_at=started,
             finished_at=finished,
             first_token_at=first,
-            deployment=self._deployment(),
+            deployment=pool or self._deployment(),
             tenant=self._tenant(),
             tokens=tokens,
             usage_source=source,
@@ -144,7 +145,7 @@ class _Reader:
             trace_id=self._text("trace_id"),
             operation_id=short_id(gateway_id) if gateway_id else "",
             session_id=self._text("session_id"),
-            provider=self._text("provider") or "self_hosted",
+            provider=SELF_HOSTED if pool else self._text("provider") or SELF_HOSTED,
             raw={IDENTITY: self._map.identity(self._item), **(without_texts(usage) if isinstance(usage, dict) else {})},
         )
 
@@ -248,13 +249,15 @@ class _Reader:
             return value
         return str(value).lower() in TRUE_TEXTS
 
+    def _model(self) -> str:
+        return self._text("model") or self._text("requested_model")
+
+    def _pool(self) -> Deployment | None:
+        """The declared pool of the backend or the model: engines of one's own, whatever the log calls their provider."""
+        return pool_of((self._text("backend"), self._model()), self._options)
+
     def _deployment(self) -> Deployment:
-        model, place = self._text("model") or self._text("requested_model"), self._options.deployment
-        for name in (self._text("backend"), model):
-            if name and name in self._options.pools:
-                return self._options.pools[name]
-        if place is None:
-            place = Deployment("default", "default", "")
+        model, place = self._model(), self._options.deployment or Deployment("default", "default", "")
         return Deployment(
             self._text("cluster") or place.cluster, self._text("namespace") or place.namespace, model or place.model_id
         )

@@ -20,10 +20,11 @@ from core.texts import without_texts
 from core.tokens import TokenCounts
 from core.usage import MAX_ID, SERVICE_TIERS, Deployment, Status, TenantPath, UsageRecord
 from core.usage_objects import stream_usage, tokens_from_usage
+from core.vendor_place import SELF_HOSTED
 from ingest.usage.litellm import instant, label, obj
 from ingest.usage.litellm_call import short_id
 from ingest.usage.reading import json_items
-from ingest.usage.rows import BadRow, ParsedRow, SourceOptions, bad_row, prepare
+from ingest.usage.rows import BadRow, ParsedRow, SourceOptions, bad_row, pool_of, prepare
 from ingest.usage.traces import TraceRows, label_bytes
 
 Object = Mapping[str, Any]
@@ -61,19 +62,20 @@ def _record(item: Any, options: SourceOptions, ids: TraceRows) -> UsageRecord:
     usage = stream_usage(chunks)
     counted = usage is not None and status != "refused"
     gateway_id, response_id = label(item, "gateway_id", 10_000), _first_text(chunks, "id")
-    n = request.get("n")
+    n, asked, answered = request.get("n"), label(request, "model"), _first_text(chunks, "model")
+    pool = pool_of((answered, asked), options)
     return UsageRecord(
         request_id=_request_id(response_id, gateway_id) or ids.request_id(label_bytes(_identity(item))),
         started_at=instant(item, "started_at"),
         finished_at=instant(item, "finished_at"),
         first_token_at=_first_token(item),
-        deployment=_deployment(label(request, "model"), _first_text(chunks, "model"), options),
+        deployment=pool or _deployment(asked, answered, options),
         tenant=_tenant(item, request, options.tenant),
         tokens=tokens_from_usage(usage) if counted and usage is not None else TokenCounts(),
         usage_source="exact" if counted or status == "refused" else "missing",
         status=status,
         service_tier=_tier(item),
-        requested_model=label(request, "model"),
+        requested_model=asked,
         http_status=_code(item),
         finish_reason=_finish(chunks),
         stream=_is_stream(item, request),
@@ -81,7 +83,7 @@ def _record(item: Any, options: SourceOptions, ids: TraceRows) -> UsageRecord:
         trace_id=label(item, "trace_id", MAX_ID),
         operation_id=short_id(gateway_id) if gateway_id else "",
         session_id=label(item, "session_id", MAX_ID),
-        provider=label(item, "provider") or "self_hosted",
+        provider=SELF_HOSTED if pool else label(item, "provider") or SELF_HOSTED,
         raw=without_texts(usage or {}),
     )
 
@@ -171,9 +173,6 @@ def _first_token(item: Object) -> datetime | None:
 
 def _deployment(asked: str, answered: str, options: SourceOptions) -> Deployment:
     place = options.deployment or Deployment("default", "default", "")
-    for name in (answered, asked):
-        if name and name in options.pools:
-            return options.pools[name]
     return Deployment(place.cluster, place.namespace, answered or asked or place.model_id)
 
 

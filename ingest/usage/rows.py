@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +33,11 @@ class SourceOptions:
     start_at: datetime | None = None
     pools: Mapping[str, Deployment] = field(default_factory=dict)
     mapping: Path | None = None
+
+
+def pool_of(names: Iterable[str], options: SourceOptions) -> Deployment | None:
+    """The declared pool that the first of some names of an upstream has."""
+    return next((options.pools[name] for name in names if name and name in options.pools), None)
 
 
 class Prepared(NamedTuple):

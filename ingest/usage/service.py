@@ -15,6 +15,7 @@ from core.errors import BadRecord
 from core.ports import EventLog, LogBatch
 from core.usage import UsageRecord
 from core.windows import epoch_ms, from_epoch_ms
+from ingest.usage.bought_place import in_its_place
 from ingest.usage.identity_map import IdentityMapper
 from ingest.usage.rows import BadRow, ParsedRow, Prepared, ReadRow, prepare
 
@@ -88,9 +89,10 @@ class UsageIngest:
     ) -> list[Verdict]:
         """One verdict per row, in order. Raises DiskFull (retryable): then nothing was accepted, send it again.
 
-        Identity rules are applied first; ``within`` is the tenant path a caller is bound to, beyond which no rule may lead.
+        What a vendor answered is put into the vendor's deployment, then identity rules are applied; ``within`` is the tenant path
+        a caller is bound to, beyond which no rule may lead.
         """
-        parsed: Sequence[ParsedRow] = [prepare(row) if isinstance(row, UsageRecord) else row for row in rows]
+        parsed: Sequence[ParsedRow] = [in_its_place(prepare(row) if isinstance(row, UsageRecord) else row) for row in rows]
         if self._identity is not None:
             parsed = self._identity.apply(parsed, within)
         batch = _Batch(self._now(), self._horizon, self._recent.among([row.request_id for row in parsed]))
