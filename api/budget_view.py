@@ -15,6 +15,7 @@ from control.budget_standing import BudgetStanding, in_currency, kept_standings,
 from core.budget_tree import Node, budget_tree, unbudgeted_spend
 from core.budgets import Budget, CapIncrease, Exhaustion, effective_cap, pace, time_to_exhaustion
 from core.money import ZERO, Money, plain
+from models.budget_outlook_repo import read_outlooks
 from models.decide_repo import StoredBudget, list_cap_increases
 
 
@@ -38,7 +39,15 @@ class Standings:
         if rest:
             found |= self._live(connection, rest, now, live)
         standings = [found[stored.id] for stored in budgets]
-        return [replace(s, cap=effective_cap(s.stored.budget.cap, _of(increases, s.stored.budget), now)) for s in standings]
+        outlooks = read_outlooks(connection, [stored.id for stored in budgets])
+        return [
+            replace(
+                s,
+                cap=effective_cap(s.stored.budget.cap, _of(increases, s.stored.budget), now),
+                learned=outlooks[s.stored.id].learned if s.stored.id in outlooks else s.learned,
+            )
+            for s in standings
+        ]
 
     def _live(
         self, connection: Connection, budgets: Sequence[StoredBudget], now: datetime, anew: bool
@@ -70,7 +79,7 @@ def budget_row(standing: BudgetStanding) -> dict[str, Any]:
     whole = standing.plan
     plan = _runs_out(standing, spent, whole.amount, now)
     cap = _runs_out(standing, standing.decision, standing.cap, now)
-    paced, burn = pace(whole, spent, now), standing.burn
+    paced, burn = pace(whole, spent, now, standing.learned.profile), standing.burn
     return {
         "id": standing.stored.id,
         "scope": str(budget.scope),
@@ -95,6 +104,8 @@ def budget_row(standing: BudgetStanding) -> dict[str, Any]:
         "expected_share": ratio(paced.expected_share),
         "pace": ratio(paced.ratio.value),
         "pace_reason": paced.ratio.reason,
+        "profile_weeks": standing.learned.weeks if standing.learned.profile else None,
+        "profile_reason": standing.learned.reason,
         "burn": ratio(burn.value),
         "burn_reason": burn.reason,
         "exhausted_at": plan.at,

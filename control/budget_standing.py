@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine
 from control.running_cost import SpendAsk, freeze_open, spend_many
 from core.budgets import Budget, Carried, Figure, burn_rate, carry_over
 from core.money import Money
+from core.profile import Learned
 from core.spend import Spend
 from core.windows import QUARTER_HOUR, Window, floor_time
 from models.budget_status_repo import BudgetStatus, keep_statuses, read_statuses
@@ -19,6 +20,7 @@ from models.decide_repo import StoredBudget, budgets_ruling_at, list_budgets
 
 RECENT = timedelta(minutes=45)
 """Whole quarter hours before the running one: with it, the last 45 to 60 minutes."""
+NOT_LEARNED = Learned(None, 0, "no outlook was made yet: every hour is expected alike")
 STALE_AFTER = 2
 """What is kept is shown for so many of the control loop's rounds; after that it is measured anew."""
 
@@ -37,6 +39,7 @@ class BudgetStanding:
     carried: Carried
     at: datetime
     live: bool
+    learned: Learned = NOT_LEARNED
 
     @property
     def plan(self) -> Budget:
@@ -57,7 +60,7 @@ class BudgetStanding:
     @property
     def burn(self) -> Figure:
         """Spend of the last hour over what the plan expects of it."""
-        return burn_rate(self.plan, in_currency(self.recent, self.stored.budget), self.recent_window)
+        return burn_rate(self.plan, in_currency(self.recent, self.stored.budget), self.recent_window, self.learned.profile)
 
 
 def in_currency(found: Spend, budget: Budget) -> Money | None:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import psycopg
 from sqlalchemy import Engine
 
+from control.budget_outlook import refresh_outlooks
 from control.budget_standing import keep_standings
 from control.budget_watch import WatchReport, watch
 from control.charge_join import JoinPlace, rejoin_due
@@ -216,6 +217,7 @@ class _Lanes:
         while not self._stop.is_set():
             began = time.monotonic()
             _guarded("measuring budgets", keep_standings, self._engine, self._settings.now(), every_s + took_s)
+            _guarded("looking ahead for budgets", refresh_outlooks, self._engine, self._settings.now())
             took_s = time.monotonic() - began
             self._stop.wait(every_s)
 

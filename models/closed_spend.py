@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from core.scopes import Scope, ScopeKind
+from core.unit_cost import CostBasis
 from core.usage import Deployment
 from core.windows import Window
 from models.asked_scopes import AskedScopes, asked_scopes
@@ -23,19 +24,21 @@ TEAM_DEPTH = 2
 """A tenant path of organisation and team names the keys of the sums by team."""
 Span = tuple[int, datetime, datetime]
 """Which pair, and the half-open time of it."""
+HourCosts = dict[str, dict[datetime, Decimal]]
+"""By currency the cost of UTC hours, by their start."""
 Gap = tuple[Deployment, int, str]
 """Closed quarter hours of a deployment without a price: how many, and why."""
 
 # OFFSET 0 keeps what stands before it inside: the planner would else read whole tables once and compare.
 _SPANS = """
-    SELECT a.n, x.currency, CASE WHEN {own} THEN x.cost ELSE 0 END AS cost, x.allocated,
+    SELECT a.n, x.{unit} AS at, x.currency, CASE WHEN {own} THEN x.cost ELSE 0 END AS cost, x.allocated,
            CASE WHEN {own} THEN x.trueup_cost ELSE 0 END AS trueup_cost, x.trueup_allocated
     FROM {asked} CROSS JOIN LATERAL (
         SELECT * FROM {table} x WHERE {holds} AND x.{unit} >= a.since AND x.{unit} < a.until OFFSET 0
     ) x
 """
 _LINES = """
-    SELECT a.n, w.currency, x.cost, x.allocated, x.trueup_cost, x.trueup_allocated
+    SELECT a.n, x.window_start AS at, w.currency, x.cost, x.allocated, x.trueup_cost, x.trueup_allocated
     FROM {asked} CROSS JOIN LATERAL (
         SELECT cluster, namespace, model_id, window_start, version, sum(CASE WHEN {own} THEN x.cost ELSE 0 END) AS cost,
                sum(x.allocated) AS allocated, sum(CASE WHEN {own} THEN x.trueup_cost ELSE 0 END) AS trueup_cost,
@@ -52,6 +55,11 @@ _SUMS = """
     SELECT n, currency, sum(cost) AS cost, sum(allocated) AS allocated, sum(trueup_cost) AS trueup_cost,
            sum(trueup_allocated) AS trueup_allocated
     FROM ({parts}) parts GROUP BY n, currency
+"""
+_BY_HOUR = """
+    SELECT n, currency, date_trunc('hour', at, 'UTC') AS hour, sum(cost - trueup_cost) AS usage,
+           sum(allocated - trueup_allocated) AS allocated
+    FROM ({parts}) parts GROUP BY 1, 2, 3
 """
 _TOKENS_WITHOUT_PRICE = "x.capacity_cost IS NULL AND x.gateway_input_tokens + x.gateway_output_tokens > 0"
 _GAPS = text(f"""
@@ -108,6 +116,28 @@ def closed_sums(connection: Connection, asks: Sequence[tuple[Scope, Window]]) ->
     if parts:
         for row in connection.execute(text(_SUMS.format(parts=" UNION ALL ".join(parts))), values):
             found[row.n][row.currency] = ClosedSum(row.cost, row.allocated, row.trueup_cost, row.trueup_allocated)
+    return found
+
+
+def hourly_costs(connection: Connection, asks: Sequence[tuple[Scope, Window]], basis: CostBasis) -> list[HourCosts]:
+    """Per pair the closed cost of each UTC hour of its window at provisional rates, by currency; hours without a line are absent.
+    The windows begin and end on hours."""
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    levels: tuple[Level, ...] = ("hour", "minute")
+    for level in levels:
+        spans = [
+            (n, window.start, window.end)
+            for n, (scope, window) in enumerate(asks)
+            if (_sums_of(scope.kind, len(scope.parts)) is None) == (level == "minute")
+        ]
+        for asked in _asked([scope for scope, _ in asks], spans, level):
+            query = _query(level, _sums_of(asked.kind, len(asked.columns)))
+            parts.append(query.format(own=_own(asked.kind), asked=asked.relation, holds=asked.holds("x")))
+            values |= asked.values
+    found: list[HourCosts] = [{} for _ in asks]
+    for row in connection.execute(text(_BY_HOUR.format(parts=" UNION ALL ".join(parts))), values) if parts else ():
+        found[row.n].setdefault(row.currency, {})[row.hour] = row.allocated if basis == "allocation" else row.usage
     return found
 
 

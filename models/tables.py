@@ -3,7 +3,7 @@
 from models.base import Base
 from models.tables_access import ApiTokenRow
 from models.tables_billing import BillDeliveryRow, ChargeDayRow
-from models.tables_budget import BudgetStatusRow
+from models.tables_budget import BudgetOutlookRow, BudgetStatusRow
 from models.tables_counters import GatewayCounterRow, GatewayCounterSeriesRow
 from models.tables_decide import (
     AuditRow,
@@ -74,7 +74,7 @@ metadata = Base.metadata
 
 __all__ = [
     "AlertRow", "ApiTokenRow", "AppliedFileRow", "AuditRow", "BillDeliveryRow", "BoughtHoleRow", "BoughtUsageRow",
-    "BreakerEventRow", "BreakerRow", "BudgetRow", "BudgetStatusRow", "CapIncreaseRow", "ChargeDayRow", "ChargeJoinRow",
+    "BreakerEventRow", "BreakerRow", "BudgetRow", "BudgetOutlookRow", "BudgetStatusRow", "CapIncreaseRow", "ChargeDayRow", "ChargeJoinRow",
     "ChargeMatchRow", "ChargeUnmatchedRow", "DataFaultRow", "DirtyWindowRow", "DecisionPriceRow", "EngineDayRow", "EngineHourRow",
     "EngineMinuteRow", "ExemptionRow", "FeatureDirtyRow", "FeatureFileRow", "FeatureHourRow", "FleetCheckRow",
     "FxRateRow", "GatewayCounterRow", "GatewayCounterSeriesRow", "GpuDayRow", "GpuHourRow", "GpuMinuteRow", "GuardRow",

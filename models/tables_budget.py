@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 
-from sqlalchemy import BigInteger, String, Text
+from sqlalchemy import BigInteger, Integer, String, Text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models.base import Amount, Base, Utc
@@ -36,3 +37,16 @@ class BudgetStatusRow(Base):
     carried_currency: Mapped[str] = mapped_column(String(3), nullable=False, server_default="")
     carried_reason: Mapped[str] = mapped_column(Text, nullable=False, server_default="")
     changed_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
+
+
+class BudgetOutlookRow(Base):
+    """What a budget's closed hours say of its future (``models.budget_outlook_repo.Outlook``), made anew about hourly."""
+
+    __tablename__ = "budget_outlook"
+    budget_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    made_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
+    history_from: Mapped[datetime | None] = mapped_column(Utc)
+    history_to: Mapped[datetime | None] = mapped_column(Utc)
+    weeks: Mapped[int] = mapped_column(Integer, nullable=False)
+    profile: Mapped[list[str] | None] = mapped_column(JSONB(none_as_null=True))  # 168 weights, Monday 00:00 first; NULL: uniform
+    profile_reason: Mapped[str] = mapped_column(Text, nullable=False)
