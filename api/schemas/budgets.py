@@ -103,6 +103,10 @@ class BudgetOut(BaseModel):
     expected_share: str = Field(description="Part of the amount the plan expects by now.")
     pace: str | None = Field(description="spent_share / expected_share: above 1 spends ahead of plan; null with `pace_reason`.")
     pace_reason: str
+    profile_weeks: int | None = Field(
+        description="Weeks of own history that say which hours of the week spend how much; null: every hour is expected alike."
+    )
+    profile_reason: str
     burn: str | None = Field(description="Spend of the last hour / what the plan expects of it; null with `burn_reason`.")
     burn_reason: str
     exhausted_at: Time | None = Field(description="When the amount runs out at the speed of the last hour; null with a reason.")
