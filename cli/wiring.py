@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine
 
 from cli.settings import Settings, TargetSetting
+from control.fleet.registry import FleetSettings
 from control.ledger_close import CloseSettings
 from control.loop import ControlSettings
 from control.notify.webhook import WebhookSettings
@@ -22,12 +24,14 @@ from eventlog.archive import contains_ids
 from eventlog.spool import SpoolLog, SpoolSettings
 from ingest.engine.scraper import Target
 from ingest.prices.rate_card import default_rate_card
+from ingest.usage.classes import ClassScorer
 from ingest.usage.identity_map import IdentityMapper
 from ingest.usage.service import UsageIngest
 from models.database import open_engine, start_embedded, transaction, upgrade
 from models.identity_repo import StoredIdentity
 from models.partitions import PartitionKeeper, ensure_months
 from models.rates_repo import add_rates, declare_service, read_rates
+from models.workload_repo import StoredModels
 from streaming.settings import StreamSettings
 
 
@@ -119,6 +123,7 @@ def usage_ingest(settings: Settings, engine: Engine, log: SpoolLog) -> UsageInge
         archive_has=archive_has,
         horizon=timedelta(days=settings.dedupe_horizon_days),
         identity=IdentityMapper(StoredIdentity(engine), time.monotonic),
+        classes=ClassScorer(StoredModels(engine), time.monotonic),
     )
 
 
@@ -161,6 +166,15 @@ def control_settings(settings: Settings, url: str) -> ControlSettings:
         webhook=webhook,
         data_dir=settings.data_dir.resolve(),
         node_tags=settings.node_tags,
+        environ=os.environ,
+        fleet=fleet_settings(settings),
+    )
+
+
+def fleet_settings(settings: Settings) -> FleetSettings:
+    return FleetSettings(
+        litellm_url=settings.litellm_url,
+        litellm_key=settings.litellm_key.get_secret_value() if settings.litellm_key else "",
     )
 
 

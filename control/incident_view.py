@@ -15,6 +15,7 @@ from core.errors import NotFound
 from core.incident import Incident, overshoot
 from core.money import Money
 from core.scopes import parse_scope
+from models.channel_repo import list_tickets
 from models.decide_repo import find_budget
 from models.incident_repo import effects_of, find_incident, list_moments
 
@@ -80,6 +81,7 @@ def story(connection: Connection, incident_id: int, now: datetime, spend: Budget
         "moments": [asdict(moment) for moment in moments],
         "sent": effects_of(connection, incident, moments),
         "people": list(people),
+        "tickets": [asdict(ticket) for ticket in list_tickets(connection, incident_id)],
     }
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from control.channels import tell
 from core import incident as rules
 from core.breaker_values import SYSTEM_ACTOR, Breaker, CapSignal, Reset, Signal
 from core.errors import BadInput, Conflict, NotFound
@@ -104,4 +105,9 @@ def _by_person(
 
 
 def _keep(connection: Connection, folded: Folded | None) -> Incident | None:
-    return None if folded is None else save_incident(connection, *folded)
+    """Write what was folded, and tell the channels of it."""
+    if folded is None:
+        return None
+    kept = save_incident(connection, *folded)
+    tell(connection, kept, folded[1])
+    return kept

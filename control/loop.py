@@ -25,7 +25,12 @@ from sqlalchemy import Engine
 from control.budget_outlook import refresh_outlooks
 from control.budget_standing import keep_standings
 from control.budget_watch import WatchReport, watch
+from control.channels import channel_effectors, sync_tickets
 from control.charge_join import JoinPlace, rejoin_due
+from control.fleet.actions import settle
+from control.fleet.effector import fleet_effectors
+from control.fleet.registry import FleetSettings, registry
+from control.incidents import remind_due
 from control.ledger_close import CloseSettings, close_due
 from control.notify.webhook import WebhookEffector, WebhookSettings
 from control.outbox import drain
@@ -68,8 +73,12 @@ class ControlSettings:
     data_dir: Path | None = None
     standing_every_s: float = 300.0
     join_every_s: float = 60.0
+    tickets_every_s: float = 30.0
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     rules_every_s: float = 15.0
     node_tags: tuple[str, ...] = ()
+    fleet: FleetSettings = field(default_factory=FleetSettings)
+    fleet_every_s: float = 2.0
     now: Callable[[], datetime] = utc_now
 
 
@@ -165,6 +174,11 @@ def _guarded(step: str, act: Callable[..., T], *args: Any) -> T | None:
         return None
 
 
+def _remind(engine: Engine, now: datetime) -> None:
+    with transaction(engine) as connection:
+        remind_due(connection, now)
+
+
 def _beat(engine: Engine, settings: ControlSettings, report: PassReport | None) -> None:
     detail: Mapping[str, Any] = {"ok": False}
     if report is not None:
@@ -185,7 +199,16 @@ class _Lanes:
     def start(self) -> None:
         if self._threads:
             return
-        for target in (self._ledger, self._outbox, self._budgets, self._standing, self._join, self._rules):
+        for target in (
+            self._ledger,
+            self._fleet,
+            self._outbox,
+            self._tickets,
+            self._budgets,
+            self._standing,
+            self._join,
+            self._rules,
+        ):
             name = f"control-{target.__name__.removeprefix('_')}"
             thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
@@ -205,11 +228,28 @@ class _Lanes:
             self._stop.wait(0 if more else self._settings.ledger_every_s)
 
     def _outbox(self) -> None:
-        channels = effectors(self._settings)
+        fixed = effectors(self._settings) | fleet_effectors(self._engine, self._settings.fleet, self._settings.now)
         while not self._stop.is_set():
-            _guarded("draining the outbox", drain, self._engine, channels, self._settings.now())
+            _guarded("reminding", _remind, self._engine, self._settings.now())
+            channels = _guarded("reading the channels", channel_effectors, *self._channels()) or {}
+            _guarded("draining the outbox", drain, self._engine, {**fixed, **channels}, self._settings.now())
             self.wake.wait(self._settings.outbox_every_s)
             self.wake.clear()
+
+    def _channels(self) -> tuple[Engine, Callable[[], datetime], Mapping[str, str]]:
+        return self._engine, self._settings.now, self._settings.environ
+
+    def _tickets(self) -> None:
+        """Status and assignee of open incidents' tickets, read back."""
+        while not self._stop.wait(self._settings.tickets_every_s):
+            _guarded("reading tickets back", sync_tickets, *self._channels())
+
+    def _fleet(self) -> None:
+        """What a former run left standing beyond its time is put back first."""
+        reachable = registry(self._settings.fleet)
+        while not self._stop.is_set():
+            _guarded("acting on the fleet", settle, self._engine, reachable, self._settings.now())
+            self._stop.wait(self._settings.fleet_every_s)
 
     def _budgets(self) -> None:
         """What is kept says when the next round is due, the time a round takes included."""

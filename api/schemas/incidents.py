@@ -70,6 +70,14 @@ class SentOut(BaseModel):
     last_error: str
 
 
+class TicketOut(BaseModel):
+    channel: str
+    external_id: str = Field(description="An issue's key, or a thread's timestamp.")
+    url: str
+    status: str
+    assignee: str
+
+
 class IncidentsOut(BaseModel):
     incidents: list[IncidentOut] = Field(description="Newest first.")
 
@@ -79,6 +87,7 @@ class StoryOut(BaseModel):
     moments: list[MomentOut] = Field(description="From the beginning.")
     sent: list[SentOut] = Field(description="Messages and actions, oldest first.")
     people: list[str] = Field(description="Who acted on it.")
+    tickets: list[TicketOut] = Field(description="Tickets and threads, as last read back.")
 
 
 class _In(BaseModel):

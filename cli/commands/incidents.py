@@ -62,6 +62,8 @@ def show(run: Run, incident_id: int) -> None:
     say(f"Spent after the trip: {_words(row['overshoot'], row['overshoot_reason'])}")
     print_rows(told["moments"], as_json=False, title="Story")
     print_rows(told["sent"], as_json=False, title="Sent and done", empty="Nothing was sent.")
+    tickets = [{name: t[name] for name in ("channel", "external_id", "status", "assignee", "url")} for t in told["tickets"]]
+    print_rows(tickets, as_json=False, title="Tickets", empty="No ticket.")
     say(f"Outcome: {row['outcome'] or 'still open'}")
 
 

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import httpx
-
-from control.notify.addresses import Destination, Resolver, check_destination, resolve
-from core.errors import BadInput, TokenfuseError
+from control.notify.addresses import Resolver, resolve
+from control.notify.http_call import Answer, Caller, attempt, judged
+from core.errors import BadInput
 from core.policy import canonical_json
 from core.ports import Delivery, Effect
-
-RETRY_STATUSES = frozenset({408, 409, 425, 429})
-MAX_RETRY_AFTER_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,53 +37,23 @@ class WebhookEffector:
     """Delivers effects to one URL; follows no redirect."""
 
     def __init__(self, settings: WebhookSettings, now: Callable[[], datetime], resolver: Resolver = resolve) -> None:
-        self._settings, self._now, self._resolver = settings, now, resolver
+        self._settings, self._now = settings, now
+        self._caller = Caller(settings.allow_private, settings.timeout_s, resolver)
 
     def deliver(self, effect: Effect) -> Delivery:
         """2xx is delivered; 408, 409, 425, 429, 5xx and network trouble are tried again; anything else has failed."""
-        try:
-            target = check_destination(self._settings.url, allow_private=self._settings.allow_private, resolver=self._resolver)
-            response = self._post(target, effect)
-        except BadInput as error:
-            return Delivery("failed", str(error))
-        except TokenfuseError as error:
-            return Delivery("retry", error.message)
-        except (httpx.HTTPError, ssl.SSLError, OSError) as error:
-            return Delivery("retry", f"no answer from the webhook ({type(error).__name__})")
-        return _judged(response)
+        return attempt(lambda: judged(self._post(effect), "the webhook"), "the webhook")
 
-    def _post(self, target: Destination, effect: Effect) -> httpx.Response:
+    def _post(self, effect: Effect) -> Answer:
         body = canonical_json({"key": effect.key, "kind": effect.kind, **effect.payload})
-        address = f"[{target.address}]" if ":" in target.address else target.address
         headers = {
-            "host": target.host if target.port in (80, 443) else f"{target.host}:{target.port}",
             "content-type": "application/json",
             "idempotency-key": effect.key,
             "x-tokenfuse-signature": signature(self._settings.secret, int(self._now().timestamp()), body),
         }
-        with httpx.Client(timeout=self._settings.timeout_s, follow_redirects=False, trust_env=False) as client:
-            request = client.build_request(
-                "POST",
-                f"{target.scheme}://{address}:{target.port}{target.path}",
-                content=body.encode(),
-                headers=headers,
-                extensions={"sni_hostname": target.host},
-            )
-            with_body = client.send(request, stream=True)
-            with_body.close()
-            return with_body
+        return self._caller.call("POST", self._settings.url, headers, body.encode())
 
 
 def signature(secret: bytes, at_s: int, body: str) -> str:
     """The signature header's value for a body sent at a unix second."""
     return f"t={at_s},v1={hmac.new(secret, f'{at_s}.{body}'.encode(), hashlib.sha256).hexdigest()}"
-
-
-def _judged(response: httpx.Response) -> Delivery:
-    status = response.status_code
-    if 200 <= status < 300:
-        return Delivery("delivered", f"HTTP {status}")
-    if status in RETRY_STATUSES or status >= 500:
-        after = response.headers.get("retry-after", "")
-        return Delivery("retry", f"HTTP {status}", min(int(after), MAX_RETRY_AFTER_S) if after.isdecimal() else 0)
-    return Delivery("failed", f"HTTP {status}: the webhook does not take it")
