@@ -17,12 +17,12 @@ from sqlalchemy import Connection, Engine
 
 from control.rules import seed_rules
 from core.detect import Baseline, Verdict
-from core.money import quantize
 from core.policy import rfc3339
 from core.ports import Effect
+from core.rule_backtest import Judged, judge_windows
 from core.rule_fold import Event, RuleState, fold
 from core.rules import Rule
-from core.series import Point, Series, series_of
+from core.series import series_of
 from core.windows import Window, floor_time
 from models.database import transaction
 from models.decision_price_repo import PriceChange, UnitPrice, decision_prices, hold_prices
@@ -62,15 +62,6 @@ class RuleReport:
     events: tuple[tuple[str, str, Event], ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     held: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A window of a scope with its verdict; ``at_risk``: what it cost above the usual, None where not known."""
-
-    window: Window
-    verdict: Verdict
-    at_risk: Decimal | None
 
 
 @dataclass(slots=True)
@@ -173,44 +164,6 @@ def read_history(connection: Connection, rule: Rule, begin: datetime, prices: Se
         return {}
     history = Window(begin - rule.detector.lookback, begin)
     return read_points(connection, rule.metric, rule.scope, history, rule.window, prices)
-
-
-def judge_windows(
-    rule: Rule, baseline: Baseline, points: Sequence[Point], window: Window, *, known_scope: bool = True
-) -> list[Judged]:
-    """Every window of ``rule.window`` in ``window``, oldest first. A scope without rows counts 0 where silence is 0."""
-    step, series = rule.window, series_of(points, min_tokens=rule.min_tokens)
-    by_start = {point.at: point for point in points}
-    found: list[Judged] = []
-    for n in range((window.end - window.start) // step):
-        start = window.start + n * step
-        point = by_start.get(start)
-        silent = Point(start, 0.0, 0) if rule.facts.silent_is_zero and known_scope else Point(start, None)
-        found.append(_judged(rule, baseline, series, point or silent))
-    return found
-
-
-def _judged(rule: Rule, baseline: Baseline, series: Series, point: Point) -> Judged:
-    window = Window(point.at, point.at + rule.window)
-    if point.value is not None and point.tokens is not None and point.tokens < rule.min_tokens:
-        few = f"{point.tokens} tokens in the window, {rule.min_tokens} needed"
-        return Judged(window, Verdict("no_data", point.value, reason=few), None)
-    verdict = rule.detector.judge(baseline, series.before(point.at), point.at, point.value)
-    at_risk = money_at_risk(rule, verdict, point.tokens)
-    if verdict.level == "firing" and at_risk is not None and at_risk < rule.min_money:
-        little = f"{verdict.reason}; but only {at_risk:.6f} above the usual, {rule.min_money} matters"
-        verdict = replace(verdict, level="clear", reason=little)
-    return Judged(window, verdict, at_risk)
-
-
-def money_at_risk(rule: Rule, verdict: Verdict, tokens: int | None) -> Decimal | None:
-    """What the window cost above the usual, at decision prices (an estimate); None for metrics that are no cost."""
-    if verdict.value is None or verdict.usual is None or not rule.facts.priced:
-        return None
-    excess = verdict.value - verdict.usual
-    if rule.metric == "spend_rate":
-        return quantize(Decimal(repr(excess * (rule.window / timedelta(hours=1)))))
-    return None if tokens is None else quantize(Decimal(repr(excess * tokens / 1e6)))
 
 
 def _folded(

@@ -86,12 +86,14 @@ class ScopePoints:
 
 
 def read_points(
-    connection: Connection, metric: str, scope: str, window: Window, step: timedelta, prices: Sequence[UnitPrice] = ()
-) -> dict[str, ScopePoints]:
+    connection: Connection, metric: str, scope: str, window: Window, step: timedelta, prices: Sequence[UnitPrice] = (),
+    inside: str = "",
+) -> dict[str, ScopePoints]:  # fmt: skip
     """The metric of a scope (or of each of a kind: ``core.rules.EACH``) in the windows of ``step`` in ``window``, by scope text.
 
     Windows begin at multiples of ``step`` since 1970; ``window`` is cut to whole ones. Counts are 0 in windows without rows from
-    a scope's first one on; other metrics are not known there. Refused requests are in none.
+    a scope's first one on; other metrics are not known there. Refused requests are in none. ``inside``: of work on that
+    deployment alone.
     """
     start, end = floor_time(window.start, step), floor_time(window.end, step)
     if start >= end:
@@ -99,7 +101,7 @@ def read_points(
     cut = Window(start, end)
     if METRICS[metric].source == "length":
         return _over_p90(connection, scope, cut)
-    found = _sums(connection, metric, scope, cut, step, prices)
+    found = _sums(connection, metric, scope, inside, cut, step, prices)
     return {name: _filled(name_points, metric, cut, step) for name, name_points in found.items()}
 
 
@@ -116,11 +118,14 @@ def _keys(scope: str) -> tuple[tuple[str, ...], str, dict[str, Any]]:
 
 
 def _sums(
-    connection: Connection, metric: str, scope: str, window: Window, step: timedelta, prices: Sequence[UnitPrice]
+    connection: Connection, metric: str, scope: str, inside: str, window: Window, step: timedelta, prices: Sequence[UnitPrice]
 ) -> dict[str, tuple[list[Point], str]]:
     source, priced = METRICS[metric].source, METRICS[metric].priced
     columns, where, values = _keys(scope)
     where += " AND status <> 'refused'" if source == "usage" else ""
+    if inside:
+        _, within, named_values = _keys(inside)
+        where, values = where + within, {**values, **named_values}
     named = tuple(dict.fromkeys((*columns, *(DEPLOYMENT_COLUMNS if priced else ()))))
     coarsest: Level = "hour" if step >= timedelta(hours=1) else "minute"
 
@@ -129,7 +134,9 @@ def _sums(
 
     values |= {"step": step, "minutes": step / timedelta(minutes=1)}
     family = ENGINE if source == "engine" else USAGE
-    extra = ("status", "team") if source == "usage" else ()
+    extra = (
+        ("status", "team", *(name.removeprefix("s_") for name in values if name.startswith("s_"))) if source == "usage" else ()
+    )
     rows = rollup_rows(family, window, coarsest, (*named, *extra), select, where, values)
     over, under, factor = SUMS[metric]
     join, cost, currency = "", "", "''"
