@@ -166,6 +166,7 @@ def control_settings(settings: Settings, url: str) -> ControlSettings:
         webhook=webhook,
         data_dir=settings.data_dir.resolve(),
         node_tags=settings.node_tags,
+        fleet=fleet_settings(settings),
         environ=os.environ,
         fleet=fleet_settings(settings),
     )

@@ -120,3 +120,33 @@ class Effector(Protocol):
     """Carries out effects of one kind; applying a key twice acts once."""
 
     def deliver(self, effect: Effect) -> Delivery: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReading:
+    """A switch as it stands. ``value``: what can be set, by name, as plain JSON values. ``facts``: what is told besides, such as
+    how many replicas run (``size``) and the smallest number allowed (``least``)."""
+
+    value: Mapping[str, Any]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Actuator(Protocol):
+    """One kind of switch outside. Plan and verify are a ``read``, apply and revert a ``write``: there is one way to look and one
+    to change. Raises Unavailable (try again), Conflict (what stood there is gone), or BadInput, NotFound, Refused (for good)."""
+
+    def read(self, address: str) -> FleetReading:
+        """What stands there now. Changes nothing."""
+        ...
+
+    def wanted(self, move: str, options: Mapping[str, Any], reading: FleetReading) -> Mapping[str, Any]:
+        """What ``move`` would set, given a reading; pure. Raises Refused where it cannot be done."""
+        ...
+
+    def write(self, address: str, seen: Mapping[str, Any], value: Mapping[str, Any]) -> None:
+        """Set ``value``, if ``seen`` still stands there; setting what stands there already does nothing. Raises Conflict."""
+        ...
+
+    def commands(self, address: str, value: Mapping[str, Any]) -> tuple[str, ...]:
+        """Plain lines by which a person sets ``value`` without us; no secret in them."""
+        ...

@@ -168,5 +168,5 @@ __all__ = [
     "VendorPriceRow",
     "WorkloadClassNameRow",
     "WorkloadModelRow",
-    "metadata",
+    "FleetActionRow", "FleetSwitchRow", "FleetTargetRow", "metadata",
 ]  # fmt: skip

@@ -1,0 +1,26 @@
+"""Which actuators this process can reach, by name: the one place that knows them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from control.fleet.actions import Registered, Registry
+from control.fleet.addresses import MOVES
+from control.fleet.litellm_admin import LiteLLMActuator
+from core.ports import Actuator
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """Where the switches are; what is empty is not worked from here. ``litellm_key`` is an admin's."""
+
+    litellm_url: str = ""
+    litellm_key: str = field(default="", repr=False)
+
+
+def registry(settings: FleetSettings) -> Registry:
+    """Connections are made when they are first used."""
+    found: dict[str, Actuator] = {}
+    if settings.litellm_url:
+        found["litellm"] = LiteLLMActuator(settings.litellm_url, settings.litellm_key)
+    return {name: Registered(actuator, MOVES[name]) for name, actuator in found.items()}
