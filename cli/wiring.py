@@ -168,7 +168,6 @@ def control_settings(settings: Settings, url: str) -> ControlSettings:
         node_tags=settings.node_tags,
         fleet=fleet_settings(settings),
         environ=os.environ,
-        fleet=fleet_settings(settings),
     )
 
 
