@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import psycopg
 from sqlalchemy import Engine
 
+from control.burn_alerts import watch_burns
 from control.budget_outlook import refresh_outlooks
 from control.budget_standing import keep_standings
 from control.budget_watch import WatchReport, watch
@@ -70,6 +71,7 @@ class ControlSettings:
     ledger_every_s: float = 30.0
     outbox_every_s: float = 1.0
     budgets_every_s: float = 5.0
+    burn_every_s: float = 30.0
     data_dir: Path | None = None
     standing_every_s: float = 300.0
     join_every_s: float = 60.0
@@ -254,9 +256,13 @@ class _Lanes:
     def _budgets(self) -> None:
         """What is kept says when the next round is due, the time a round takes included."""
         every_s = took_s = self._settings.budgets_every_s
+        burned = -self._settings.burn_every_s
         while not self._stop.is_set():
             began = time.monotonic()
             _guarded("measuring budgets", keep_standings, self._engine, self._settings.now(), every_s + took_s)
+            if began >= burned + self._settings.burn_every_s:
+                burned = began
+                _guarded("watching how budgets burn", watch_burns, self._engine, self._settings.now())
             _guarded("looking ahead for budgets", refresh_outlooks, self._engine, self._settings.now())
             took_s = time.monotonic() - began
             self._stop.wait(every_s)
