@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -63,7 +63,8 @@ class BoughtMonth:
 
 def bought_months(connection: Connection, window: Window) -> list[BoughtMonth]:
     """By vendor, UTC month and currency, over quarter hours that start in ``window`` and whole UTC days of bills in it. A bill's
-    provider is a vendor by any of its names; providers of whom nothing was bought stand by themselves."""
+    provider is a vendor by any of its names; one of whom nothing was bought, or whose name several bought vendors share, stands
+    by itself."""
     bounds = {"start": window.start, "end": window.end}
     found: dict[tuple[str, date, str], BoughtMonth] = {}
 
@@ -76,16 +77,20 @@ def bought_months(connection: Connection, window: Window) -> list[BoughtMonth]:
     for row in connection.execute(_GATEWAY, bounds):
         one = at(row.vendor, row.month, row.currency)
         one.gateway_cost, one.gateway_requests = row.cost, row.requests
-    bought = {vendor for vendor, _, _ in found}
-    names = {name: vendor for vendor in sorted(bought) for name in vendor_names(vendor)} | {vendor: vendor for vendor in bought}
+    holes = {(row.vendor, row.month): row.tokens for row in connection.execute(_HOLES, bounds)}
+    names = _issuers({vendor for vendor, _, _ in found} | {vendor for vendor, _ in holes})
     for row in connection.execute(_BILLED, bounds):
         one = at(names.get(row.vendor, row.vendor), row.month, row.currency)
         one.billed = (one.billed or ZERO) + row.cost
-    holes: defaultdict[tuple[str, date], int] = defaultdict(int)
-    for row in connection.execute(_HOLES, bounds):
-        holes[row.vendor, row.month] += row.tokens
     for one in found.values():
         one.unpriced_tokens = holes.get((one.vendor, one.month), 0)
     for vendor, month in set(holes) - {(one.vendor, one.month) for one in found.values()}:
         at(vendor, month, "").unpriced_tokens = holes[vendor, month]
     return sorted(found.values(), key=lambda one: (one.month, one.vendor, one.currency))
+
+
+def _issuers(bought: Collection[str]) -> Mapping[str, str]:
+    """Name on a bill -> the bought vendor it can only be: its own name, else another name of exactly one of them."""
+    others = [(name, vendor) for vendor in bought for name in vendor_names(vendor) if name not in bought]
+    shared = {name for name, _ in others if len({vendor for other, vendor in others if other == name}) > 1}
+    return {vendor: vendor for vendor in bought} | {name: vendor for name, vendor in others if name not in shared}

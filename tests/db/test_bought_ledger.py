@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bought_world import pack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
@@ -20,18 +21,13 @@ from control.running_cost import spend
 from core.bought import bought_sums
 from core.errors import Conflict
 from core.money import money
-from core.ports import LogBatch
 from core.tokens import TokenCounts
-from core.usage import Deployment, TenantPath, UsageRecord, encode_line, line_fields
-from core.usage_codec import encode_usage
+from core.usage import Deployment, TenantPath, UsageRecord
 from core.vendor_book import ModelAlias
 from core.vendor_list import ModelSheet, PriceEntry, Rule
 from core.vendor_price import TokenPrices
 from core.windows import QUARTER_HOUR, Window, floor_time
-from eventlog.archive import archive_segments
 from eventlog.bought_sql import archived_bought
-from eventlog.manifest import segments
-from eventlog.spool import SpoolLog, SpoolSettings
 from models.bought_check_repo import bought_months
 from models.bought_repo import read_bought
 from models.database import transaction
@@ -39,7 +35,6 @@ from models.ledger_repo import ledger_windows, unit_cost_rows
 from models.partitions import ensure_months
 from models.unpriced_repo import unpriced_rows
 from models.vendor_repo import add_alias, add_sheets, end_alias, read_sheets
-from streaming.features import FeatureKeeper
 
 pytestmark = pytest.mark.db
 NOW = datetime(2026, 11, 30, 20, tzinfo=UTC)
@@ -83,14 +78,7 @@ def buy(tmp_path: Path, db: Engine) -> Callable[..., None]:
     with transaction(db) as connection:
         ensure_months(connection, [NOON])
 
-    def pack(*records: UsageRecord) -> None:
-        log = SpoolLog(tmp_path / "log", SpoolSettings(segment_age_s=3600.0), lambda: NOW)
-        log.append("usage", LogBatch([encode_line(line_fields(r)) for r in records], [encode_usage(r) for r in records]))
-        log.close()
-        archive_segments(tmp_path, "usage", "000001", [s.segment for s in segments(tmp_path / "log", "usage", "000001")])
-        FeatureKeeper(db, tmp_path, 400, lambda: NOW).catch_up()
-
-    return pack
+    return lambda *records: pack(db, tmp_path, records, NOW)
 
 
 def close(db: Engine) -> list[dict[str, Any]]:
@@ -295,14 +283,10 @@ def test_the_archive_the_table_and_the_rule_agree(
 ) -> None:
     """Three forms of one rule."""
     folder = tmp_path_factory.mktemp("bought")
-    log = SpoolLog(folder / "log", SpoolSettings(segment_age_s=3600.0), lambda: NOW)
-    log.append("usage", LogBatch([encode_line(line_fields(r)) for r in found], [encode_usage(r) for r in found]))
-    log.close()
-    archive_segments(folder, "usage", "000001", [s.segment for s in segments(folder / "log", "usage", "000001")])
     with transaction(db) as connection:
         for table in ("bought_usage", "feature_file", "feature_dirty", "dirty_window"):
             connection.execute(text(f"DELETE FROM {table}"))
-    FeatureKeeper(db, folder, 400, lambda: NOW).catch_up()
+    pack(db, folder, found, NOW)
     expected = bought_sums(found)
     hours = {floor_time(record.finished_at, timedelta(hours=1)) for record in found}
     asked = {key: sums for hour in sorted(hours) for key, sums in archived_bought(folder, hour).items()}
