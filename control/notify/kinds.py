@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
 
+from control.notify.alertmanager import AlertmanagerEffector
+from control.notify.dingtalk import DingTalkEffector
+from control.notify.email import MailEffector, MailSettings
+from control.notify.feishu import FeishuEffector
 from control.notify.http_call import Caller
 from control.notify.jira import JiraEffector, JiraSettings
 from control.notify.secret_refs import check_reference, read_secret
+from control.notify.slack_bot import SlackBotEffector
+from control.notify.slack_webhook import SlackWebhookEffector
 from control.notify.ticket_store import StoredTickets
+from control.notify.wecom import WeComEffector
 from core.errors import BadInput
 from core.message import LANGUAGES
 from core.ports import Effector
@@ -73,9 +81,60 @@ def jira_settings(making: Making) -> JiraSettings:
     )
 
 
+def _slack(making: Making) -> Effector:
+    return SlackWebhookEffector(making.secret("url"), making.channel.language, making.caller)
+
+
+def _slack_bot(making: Making) -> Effector:
+    url = making.config.get("url", "https://slack.com")
+    token, language = making.secret("token"), making.channel.language
+    return SlackBotEffector(making.config["channel"], token, language, making.tickets, making.caller, url)
+
+
+def _feishu(making: Making) -> Effector:
+    return FeishuEffector(making.secret("url"), making.secret("secret"), making.channel.language, making.caller, making.now)
+
+
+def _dingtalk(making: Making) -> Effector:
+    return DingTalkEffector(making.secret("url"), making.secret("secret"), making.channel.language, making.caller, making.now)
+
+
+def _wecom(making: Making) -> Effector:
+    return WeComEffector(making.secret("url"), making.channel.language, making.caller)
+
+
+def _alertmanager(making: Making) -> Effector:
+    token = making.secret("token") if "token" in making.channel.secrets else None
+    return AlertmanagerEffector(making.config["url"], token, making.channel.language, making.caller)
+
+
+def _email(making: Making) -> Effector:
+    config = making.config
+    return MailEffector(
+        MailSettings(
+            host=config["host"],
+            port=int(config.get("port", 587)),
+            sender=config["sender"],
+            to=tuple(one.strip() for one in config["to"].split(",")),
+            security=config.get("security", "starttls"),
+            username=config.get("username", ""),
+            password=making.secret("password") if "password" in making.channel.secrets else None,
+            ca_file=Path(config["ca_file"]) if "ca_file" in config else None,
+            language=making.channel.language,
+        )
+    )
+
+
 KINDS: Mapping[str, Kind] = {
     "jira": Kind(_jira, ("url", "project", "email"), ("issue_type", "done_transition"), ("token",)),
     "jira-dc": Kind(_jira, ("url", "project"), ("issue_type", "done_transition"), ("token",)),
+    "slack": Kind(_slack, secrets=("url",)),
+    "slack-bot": Kind(_slack_bot, ("channel",), ("url",), ("token",)),
+    "feishu": Kind(_feishu, secrets=("url", "secret")),
+    "dingtalk": Kind(_dingtalk, secrets=("url", "secret")),
+    "wecom": Kind(_wecom, secrets=("url",)),
+    "alertmanager": Kind(_alertmanager, ("url",), may_secrets=("token",)),
+    "email": Kind(_email, ("host", "sender", "to"), ("port", "security", "username", "ca_file"), may_secrets=("password",)),
 }
 COMMON = ("allow_private",)
 
@@ -91,9 +150,19 @@ def check_channel(channel: Channel) -> Channel:
     _check_names("secret", channel.secrets, kind.secrets, kind.may_secrets)
     for name, reference in channel.secrets.items():
         check_reference(f"secret {name}", reference)
+    _check_mail(channel.config)
     if '"' in str(channel.config.get("project", "")):
         raise BadInput("must not hold a quote", field="config project", value=channel.config["project"])
     return channel
+
+
+def _check_mail(config: Mapping[str, Any]) -> None:
+    """Raises BadInput for a port or security that is none; other kinds have neither."""
+    port = str(config.get("port", "587"))
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise BadInput("must be a port, 1 to 65535", field="config port", value=port)
+    if config.get("security", "starttls") not in ("starttls", "tls", "none"):
+        raise BadInput("must be starttls, tls or none", field="config security", value=config["security"])
 
 
 def _check_names(what: str, given: Mapping[str, Any], needs: tuple[str, ...], may: tuple[str, ...]) -> None:
