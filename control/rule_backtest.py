@@ -1,12 +1,12 @@
 """What a rule would have done over history in the database: firings, false trips a week, and whom a breaker would have refused.
 
 A firing is false where no labelled incident touches it: an alert a person acknowledged on the same scope, or a window the caller
-names. Of a deployment's firing the tenants refused are its culprits (``core.why``); of a tenant's it is the tenant.
+names. Of a deployment's firing the tenants refused are its causes (``core.why``); of a tenant's it is the tenant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -14,11 +14,10 @@ from decimal import Decimal
 from sqlalchemy import Connection
 
 from control.rule_watch import REFIT_AFTER
+from control.rule_why import causes, own_work
 from core.errors import BadInput
-from core.money import ZERO
 from core.rule_backtest import Firing, false_per_week, replay
 from core.rules import Rule
-from core.why import culprits
 from core.windows import Window, floor_time
 from models.decision_price_repo import UnitPrice, decision_prices, hold_prices
 from models.rule_repo import list_alerts
@@ -28,7 +27,6 @@ LONGEST = timedelta(days=92)
 ENOUGH = timedelta(days=7)
 MOST_FALSE = Decimal(1)
 """The design's bar for a rule to be offered for enforcement: false trips a week on any one scope."""
-USUAL_SPAN = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ def _tested(
     prices: Sequence[UnitPrice],
 ) -> TestedFiring:  # fmt: skip
     inside = scope if scope.startswith("deployment:") else ""
-    tenants = _culprits(connection, scope, one, prices) if inside else (scope,)
+    tenants = causes(own_work(connection, scope, one.window, one.at_risk, prices)) if inside else (scope,)
     requests = 0
     for tenant in tenants:
         requests += (
@@ -137,27 +135,3 @@ def _requests(connection: Connection, tenant: str, window: Window, inside: str) 
     minute = timedelta(minutes=1)
     found = read_points(connection, "requests", tenant, window, minute, inside=inside)
     return sum(round(point.value or 0) for points in found.values() for point in points.points)
-
-
-def _culprits(connection: Connection, scope: str, one: Firing, prices: Sequence[UnitPrice]) -> tuple[str, ...]:
-    """Work of the firing against the week before it, of equal length, at the same coefficients and price."""
-    during, usual = Window(one.started_at, one.ended_at), Window(one.started_at - USUAL_SPAN, one.started_at)
-    after = _costs(connection, scope, during, during.duration, prices)
-    before = _costs(connection, scope, usual, during.duration, prices)
-    excess = one.at_risk if one.at_risk else sum(after.values(), ZERO) - sum(before.values(), ZERO)
-    return culprits(before, after, excess)
-
-
-def _costs(
-    connection: Connection, scope: str, window: Window, length: timedelta, prices: Sequence[UnitPrice]
-) -> Mapping[str, Decimal]:
-    """Each team's cost in ``window``, scaled to ``length``; a team whose work has no price is left out."""
-    step = timedelta(minutes=5)
-    found = read_points(connection, "spend_rate", "each:team", window, step, prices, inside=scope)
-    scale = length / window.duration * (step / timedelta(hours=1))
-    known = {name: [p.value for p in points.points] for name, points in found.items()}
-    return {
-        name: Decimal(repr(sum(v for v in values if v is not None) * scale))
-        for name, values in known.items()
-        if None not in values
-    }

@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 from sqlalchemy import Connection, Engine
 
+from control.rule_why import as_told, own_work
 from control.rules import seed_rules
 from core.detect import Baseline, Verdict
 from core.policy import rfc3339
@@ -179,7 +181,7 @@ def _folded(
         one.windows += 1
         if event == "fired":
             known_risk = None if judged.at_risk is None else risk
-            _fire(connection, rule, stored.scope, state, judged, known_risk, found.currency if found else "", one.now)
+            _fire(connection, rule, stored.scope, state, judged, known_risk, found.currency if found else "", one)
             risk = Decimal(0)
         elif event == "recovered":
             _recover(connection, rule, stored.scope, state, verdict, one.now)
@@ -192,15 +194,25 @@ def _folded(
 
 def _fire(
     connection: Connection, rule: Rule, scope: str, state: RuleState, judged: Judged, risk: Decimal | None, currency: str,
-    now: datetime,
+    one: _Pass,
 ) -> None:  # fmt: skip
     v, first = judged.verdict, state.firing_since or judged.window.start
     alert = Alert(
         0, rule.name, scope, state.epoch, rule.severity, rule.tier, rule.shadow, first, judged.window.end, None, v.value or 0.0,
         v.threshold or 0.0, v.usual, v.reason, risk, currency if rule.facts.priced else "",
+        _why(connection, rule, scope, Window(first, judged.window.end), risk, one),
     )  # fmt: skip
     if add_alert(connection, alert):
-        _tell(connection, rule, "fired", alert, now)
+        _tell(connection, rule, "fired", alert, one.now)
+
+
+def _why(
+    connection: Connection, rule: Rule, scope: str, firing: Window, risk: Decimal | None, one: _Pass
+) -> dict[str, Any]:  # fmt: skip
+    """Whose work it is, of a deployment's cost; other metrics have no money to explain."""
+    if not rule.facts.priced or not scope.startswith("deployment:"):
+        return {}
+    return as_told(own_work(connection, scope, firing, risk, one.prices))
 
 
 def _recover(connection: Connection, rule: Rule, scope: str, state: RuleState, verdict: Verdict, now: datetime) -> None:
@@ -221,7 +233,7 @@ def _tell(connection: Connection, rule: Rule, event: Event, alert: Alert, now: d
     enqueue(connection, Effect(f"rule:{rule.name}:{alert.scope}:{alert.epoch}", "notify", payload), now)
 
 
-_TOLD = ("rule", "scope", "epoch", "tier", "value", "threshold", "usual", "reason", "currency")
+_TOLD = ("rule", "scope", "epoch", "tier", "value", "threshold", "usual", "reason", "currency", "why")
 
 
 def _tell_price(connection: Connection, change: PriceChange, now: datetime) -> None:

@@ -183,11 +183,13 @@ class HourOfWeekZ:
         return Baseline(bounds, len(known))
 
     def _buckets(self, name: str, groups: Seconds, values: Floats, weeks: Seconds) -> dict[str, Bound]:
+        order = np.argsort(groups, kind="stable")
+        names, starts = np.unique(groups[order], return_index=True)
         found: dict[str, Bound] = {}
-        for group in np.unique(groups):
-            mine = groups == group
-            seen_twice = name == "d" or len(np.unique(weeks[mine])) > 1
-            if mine.sum() >= MIN_IN_BUCKET and seen_twice:
+        for group, start, end in zip(names, starts, [*starts[1:], len(groups)], strict=True):
+            mine = order[start:end]
+            seen_twice = name == "d" or weeks[mine].min() < weeks[mine].max()
+            if len(mine) >= MIN_IN_BUCKET and seen_twice:
                 found[f"{name}{group}"] = self._bound(values[mine])
         return found
 

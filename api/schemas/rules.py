@@ -73,6 +73,10 @@ class AlertOut(BaseModel):
     reason: str
     at_risk: AmountOut | None = Field(description="Cost above the usual in windows that fired (estimate); null: not known.")
     currency: str
+    why: dict[str, Any] = Field(
+        description="Of a deployment's cost: `causes` (teams that explain half of the excess by their own work) and `tenants` "
+        "(tenant, before, after, share); else empty."
+    )
     person: str
     person_said: Literal["", "acknowledged", "ignored"]
     person_reason: str

@@ -98,9 +98,22 @@ def test_a_new_price_moves_no_verdict_and_is_told(db: Engine) -> None:
 def test_a_dearer_token_fires_on_the_deployment(db: Engine) -> None:
     steady(db)
     only(db, metric="unit_cost", **{"for": "5m"}, detector={"kind": "percentile", "min_windows": 200})
+    use(db, T, T + HOUR)
     run_engine(db, T, T + HOUR, busy=250_000_000)
     events = [event for report in pass_time(db, NOW, NOW + HOUR) for event in report.events]
     assert events == [("mine", DEPLOYMENT, "fired")]
+    assert rows(db, "SELECT why -> 'causes' FROM alert") == [([],)]
+
+
+def test_the_team_with_more_work_of_its_own_is_named_in_the_alert_and_its_message(db: Engine) -> None:
+    steady(db)
+    only(db, metric="unit_cost", **{"for": "5m"}, detector={"kind": "percentile", "min_windows": 200})
+    use(db, T, T + HOUR, teams=("blue",))
+    use(db, T, T + HOUR, teams=("red",), input=8_000_000_000)
+    run_engine(db, T, T + HOUR, busy=250_000_000)
+    pass_time(db, NOW, NOW + 3 * STEP)
+    assert rows(db, "SELECT why -> 'causes' FROM alert") == [([RED],)]
+    assert rows(db, "SELECT payload -> 'why' -> 'causes' FROM outbox WHERE payload ->> 'event' = 'fired'") == [([RED],)]
 
 
 @pytest.mark.parametrize(("min_money", "fires"), [("0.000001", True), ("5", False)])
