@@ -61,6 +61,8 @@ class Settings(BaseSettings):
     litellm_url: str = ""
     litellm_key: SecretStr | None = None
     litellm_db_url: SecretStr | None = None
+    fleet_kubeconfig: str = ""
+    fleet_kube_context: str = ""
     default_cluster: str = "default"
     default_namespace: str = "default"
     node_tags: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from core.capacity import NodeService
 from core.usage import Deployment
 from eventlog.archive import contains_ids
 from eventlog.spool import SpoolLog, SpoolSettings
+from ingest.discovery.kube_access import KubeAccess, from_kubeconfig, in_cluster
 from ingest.engine.scraper import Target
 from ingest.prices.rate_card import default_rate_card
 from ingest.usage.classes import ClassScorer
@@ -175,7 +176,17 @@ def fleet_settings(settings: Settings) -> FleetSettings:
     return FleetSettings(
         litellm_url=settings.litellm_url,
         litellm_key=settings.litellm_key.get_secret_value() if settings.litellm_key else "",
+        kubernetes=_kubernetes(settings),
     )
+
+
+def _kubernetes(settings: Settings) -> KubeAccess | None:
+    """The cluster that breakers may freeze. Raises BadInput for a kubeconfig that cannot be used."""
+    if settings.fleet_kubeconfig == "in-cluster":
+        return in_cluster(os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", ""))
+    if settings.fleet_kubeconfig:
+        return from_kubeconfig(Path(settings.fleet_kubeconfig), settings.fleet_kube_context)
+    return None
 
 
 def guard_keys_file(settings: Settings) -> Path:

@@ -8,13 +8,18 @@ from collections.abc import Mapping
 from core.errors import BadInput
 from core.fleet import Move
 
+_NAME = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
 FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "litellm": (
         re.compile(r"key/[0-9a-f]{64}|(?:team|model)/[A-Za-z0-9._:-]{1,200}"),
         "key/HASH (the token of /key/info, 64 hex digits, never the key itself), team/ID or model/ID",
     ),
+    "kubernetes": (
+        re.compile(rf"(?:hpa|scaledobject|deployment)/{_NAME}/{_NAME}"),
+        "hpa/NAMESPACE/NAME, scaledobject/NAMESPACE/NAME (KEDA) or deployment/NAMESPACE/NAME",
+    ),
 }
-MOVES: Mapping[str, tuple[Move, ...]] = {"litellm": ("block", "limit")}
+MOVES: Mapping[str, tuple[Move, ...]] = {"litellm": ("block", "limit"), "kubernetes": ("freeze",)}
 
 
 def check_address(actuator: str, address: str | None) -> None:
@@ -25,7 +30,3 @@ def check_address(actuator: str, address: str | None) -> None:
     if address is not None and form.fullmatch(address) is None:
         shown = None if "sk-" in address else address
         raise BadInput(f"is no address of {actuator}", field="address", value=shown, hint=f"write {told}")
-
-
-def parts_of(address: str) -> list[str]:
-    return address.split("/")

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from control.fleet.actions import Registered, Registry
 from control.fleet.addresses import MOVES
+from control.fleet.kubernetes_scale import KubernetesActuator
 from control.fleet.litellm_admin import LiteLLMActuator
 from core.ports import Actuator
+from ingest.discovery.kube_access import KubeAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,7 @@ class FleetSettings:
 
     litellm_url: str = ""
     litellm_key: str = field(default="", repr=False)
+    kubernetes: KubeAccess | None = None
 
 
 def registry(settings: FleetSettings) -> Registry:
@@ -23,4 +26,6 @@ def registry(settings: FleetSettings) -> Registry:
     found: dict[str, Actuator] = {}
     if settings.litellm_url:
         found["litellm"] = LiteLLMActuator(settings.litellm_url, settings.litellm_key)
+    if settings.kubernetes is not None:
+        found["kubernetes"] = KubernetesActuator(settings.kubernetes)
     return {name: Registered(actuator, MOVES[name]) for name, actuator in found.items()}

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
+from control.fleet.kubernetes_scale import KubernetesActuator
 from control.fleet.litellm_admin import LiteLLMActuator
 from core.errors import Conflict, Unavailable
 from core.fleet import Move, frozen_size
 from core.ports import Actuator, FleetReading
+from ingest.discovery.kube_access import KubeAccess
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "guard"))
 from guard_servers import Server, answer
@@ -167,6 +169,108 @@ class LiteLLMWorld:
         else:
             row = self.server.model if self.kind == "model" else self.server.key
             row["blocked"] = row["blocked"] is not True
+
+    def break_(self) -> None:
+        self.server.is_broken = True
+
+    def mend(self) -> None:
+        self.server.is_broken = False
+
+    def close(self) -> None:
+        self.server.close()
+
+
+class KubernetesServer(Server):
+    """An API server of the published shape: one HPA, one KEDA scaled object and one Deployment's scale; merge patches with a
+    resource version, 409 when it is another. ``conflicts``: so many patches meet somebody quicker, who changes a label."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {
+            "horizontalpodautoscalers/tiny": {
+                "spec": {"minReplicas": 2, "maxReplicas": 8}, "status": {"currentReplicas": 3}, "metadata": {},
+            },
+            "scaledobjects/tiny": {"spec": {"scaleTargetRef": {"name": "tiny"}}, "metadata": {"annotations": {"owner": "ml"}}},
+            "deployments/tiny/scale": {"spec": {"replicas": 4}, "status": {"replicas": 3}, "metadata": {}},
+        }  # fmt: skip
+        self.version, self.patches, self.conflicts, self.is_broken = 10, 0, 0, False
+        super().__init__()
+
+    def _object(self, http: BaseHTTPRequestHandler) -> dict[str, Any] | None:
+        if self.is_broken:
+            answer(http, 503, {"kind": "Status", "code": 503})
+        elif http.headers["authorization"] != "Bearer kube-token":
+            answer(http, 403, {"kind": "Status", "code": 403})
+        elif (name := http.path.partition("/namespaces/prod/")[2]) in self.objects:
+            return self.objects[name]
+        else:
+            answer(http, 404, {"kind": "Status", "code": 404})
+        return None
+
+    def get(self, http: BaseHTTPRequestHandler) -> None:
+        found = self._object(http)
+        if found is not None:
+            found["metadata"].setdefault("resourceVersion", "10")
+            answer(http, 200, found)
+
+    def patch(self, http: BaseHTTPRequestHandler, raw: bytes) -> None:
+        found = self._object(http)
+        if found is None:
+            return None
+        if self.conflicts:
+            self.conflicts -= 1
+            self.touch(found)
+        body = json.loads(raw)
+        if http.headers["content-type"] != "application/merge-patch+json":
+            return answer(http, 415, {"kind": "Status", "code": 415})
+        if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+            return answer(http, 409, {"kind": "Status", "reason": "Conflict", "code": 409})
+        merge(found, body)
+        self.patches += 1
+        self.touch(found)
+        return answer(http, 200, found)
+
+    def touch(self, found: dict[str, Any]) -> None:
+        self.version += 1
+        found["metadata"]["resourceVersion"] = str(self.version)
+
+
+def merge(into: dict[str, Any], patch: Mapping[str, Any]) -> None:
+    """RFC 7386."""
+    for name, value in patch.items():
+        if value is None:
+            into.pop(name, None)
+        elif isinstance(value, dict):
+            merge(into.setdefault(name, {}), value)
+        else:
+            into[name] = value
+
+
+class KubernetesWorld:
+    name = "kubernetes"
+    move: Move = "freeze"
+    options: Mapping[str, Any] = {}
+
+    def __init__(self, kind: str) -> None:
+        self.server, self.kind, self.address = KubernetesServer(), kind, f"{kind}/prod/tiny"
+        self.actuator = KubernetesActuator(KubeAccess(self.server.url, token="kube-token"))
+        place = {"hpa": "horizontalpodautoscalers/tiny", "scaledobject": "scaledobjects/tiny"}
+        self._object = self.server.objects[place.get(kind, "deployments/tiny/scale")]
+
+    @property
+    def writes(self) -> int:
+        return self.server.patches
+
+    def present(self) -> Any:
+        return json.loads(json.dumps((self._object["spec"], self._object["metadata"].get("annotations"))))
+
+    def meddle(self) -> None:
+        changed: dict[str, dict[str, Any]] = {
+            "hpa": {"spec": {"maxReplicas": 20}},
+            "scaledobject": {"metadata": {"annotations": {"autoscaling.keda.sh/paused-replicas": "1"}}},
+            "deployment": {"spec": {"replicas": 9}},
+        }
+        merge(self._object, changed[self.kind])
+        self.server.touch(self._object)
 
     def break_(self) -> None:
         self.server.is_broken = True

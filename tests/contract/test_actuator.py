@@ -8,14 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from actuator_worlds import FakeWorld, LiteLLMWorld, World
+from actuator_worlds import FakeWorld, KubernetesWorld, LiteLLMWorld, World
 from sqlalchemy import Engine
 
 from control.fleet import people
 from control.fleet.actions import FleetReport, Registered, Registry, settle
+from control.fleet.kubernetes_scale import KubernetesActuator
 from core.breaker_values import Breaker
-from core.errors import Conflict
+from core.errors import Conflict, TokenfuseError
 from core.fleet import FleetAction, FleetTarget
+from ingest.discovery.kube_access import KubeAccess
 from models.audit_repo import list_audit, verify_chain
 from models.breaker_repo import ensure_breaker, list_breakers, save_breaker
 from models.fleet_action_repo import add_target, list_actions, set_switch
@@ -31,6 +33,9 @@ WORLDS: Mapping[str, Callable[[], World]] = {
     "litellm-model-block": lambda: LiteLLMWorld("model"),
     "litellm-key-limit": lambda: LiteLLMWorld("key", "limit"),
     "litellm-team-limit": lambda: LiteLLMWorld("team", "limit"),
+    "kubernetes-hpa": lambda: KubernetesWorld("hpa"),
+    "kubernetes-keda": lambda: KubernetesWorld("scaledobject"),
+    "kubernetes-deployment": lambda: KubernetesWorld("deployment"),
 }
 
 
@@ -283,3 +288,38 @@ def test_people_are_told_of_what_changed_outside(stage: Stage, world: World, db:
         (row,) = connection.execute(OutboxRow.__table__.select())
     assert (row.kind, row.key) == ("notify", f"fleet:{stage.action().id}:applied")
     assert row.payload["commands"] == list(stage.action().commands)
+
+
+def test_a_pool_is_frozen_at_its_size_and_thaws_after_its_time(db: Engine) -> None:
+    world = KubernetesWorld("hpa")
+    stage = Stage(db, world)
+    stage.trip()
+    stage.settle()
+    assert (stage.action().before, stage.action().wanted) == ({"max_replicas": 8}, {"max_replicas": 3})
+    assert stage.action().commands == ('kubectl patch hpa tiny -n prod --type=merge -p \'{"spec": {"maxReplicas": 8}}\'',)
+    stage.settle(NOW + 59 * MIN)
+    assert world.present()[0]["maxReplicas"] == 3
+    assert stage.settle(NOW + 60 * MIN) == FleetReport(reverted=1)
+    assert world.present()[0]["maxReplicas"] == 8
+    world.close()
+
+
+def test_somebody_quicker_is_read_again(db: Engine) -> None:
+    world = KubernetesWorld("hpa")
+    world.server.conflicts = 2
+    stage = Stage(db, world)
+    stage.trip()
+    assert stage.settle().applied == 1
+    assert (world.present()[0]["maxReplicas"], world.writes) == (3, 1)
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "token", "said"),
+    [("hpa/prod/none", "kube-token", "is not there"), ("hpa/prod/tiny", "other", "allow get on horizontalpodautoscalers")],
+)
+def test_what_cannot_be_worked_is_named(address: str, token: str, said: str) -> None:
+    world = KubernetesWorld("hpa")
+    with pytest.raises(TokenfuseError, match=said):
+        KubernetesActuator(KubeAccess(world.server.url, token=token)).read(address)
+    world.close()

@@ -77,6 +77,9 @@ class Server:
                 raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 outer.post(self, gzip.decompress(raw) if self.headers.get("Content-Encoding") == "gzip" else raw)
 
+            def do_PATCH(self) -> None:
+                outer.patch(self, self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+
             def log_message(self, *_: Any) -> None:
                 """Quiet."""
 
@@ -97,6 +100,9 @@ class Server:
 
     def post(self, http: BaseHTTPRequestHandler, raw: bytes) -> None:
         answer(http, 404, {"error": "no such page"})
+
+    def patch(self, http: BaseHTTPRequestHandler, raw: bytes) -> None:
+        answer(http, 405, {"error": "no such method"})
 
 
 def answer(http: BaseHTTPRequestHandler, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
