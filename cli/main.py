@@ -46,7 +46,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "channel": ("cli.commands.channel", "channels that incidents are told by: add, list, test, remove"),
     "fleet": ("cli.commands.fleet", "act on the fleet: targets, plan, actions, revert, enable, disable"),
     "rules": ("cli.commands.rules", "what is watched and what fired: list, set, test, backtest, alerts"),
-    "fleet": ("cli.commands.fleet", "act on the fleet: targets, plan, actions, revert, enable, disable"),
     "tags": ("cli.commands.tags", "cost-allocation tags on AWS: plan, apply, activate, status"),
     "tenants": ("cli.commands.tenants", "tenants, identity rules and their preview, names from LiteLLM"),
     "audit": ("cli.commands.breaker", "the audit trail: list, verify"),

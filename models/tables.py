@@ -168,5 +168,5 @@ __all__ = [
     "VendorPriceRow",
     "WorkloadClassNameRow",
     "WorkloadModelRow",
-    "FleetActionRow", "FleetSwitchRow", "FleetTargetRow", "metadata",
+    "metadata",
 ]  # fmt: skip
