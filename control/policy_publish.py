@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from core.breaker_values import Breaker
 from core.identity_guard import MAX_BYTES, carried, fitted, section
 from core.identity_state import IdentityState
+from core.ladder import LadderPolicy, ladder_entries
 from core.money import plain
 from core.policy import PolicyEntry, digest, next_version
 from core.scopes import parse_scope
@@ -34,6 +35,7 @@ REISSUE_SHARE = 3
 RETRY_AFTER_S = (30, 90)
 """Refused clients are told to come back after a time in this range, spread by decision so that they do not return as one."""
 PRIORITY_OPEN = 300
+LADDER = LadderPolicy()
 
 
 def build_entries(
@@ -45,7 +47,10 @@ def build_entries(
     opened = [_open_entry(b, exemptions, paused, at) for b in breakers if b.phase == "open"]
     ordered = sorted(limits, key=lambda limit: (limit.scope, limit.mode, limit.name))
     groups = groupby(ordered, key=lambda limit: (limit.scope, limit.mode))
-    return (*opened, *(_limit_entry(list(group), exemptions, paused) for _, group in groups))
+    degraded = [
+        entry for b in breakers for entry in ladder_entries(b, LADDER, lambda s: _exempt(s, exemptions), at, paused=paused)
+    ]
+    return (*opened, *degraded, *(_limit_entry(list(group), exemptions, paused) for _, group in groups))
 
 
 def _open_entry(breaker: Breaker, exemptions: Sequence[Exemption], paused: bool, at: datetime) -> PolicyEntry:

@@ -27,7 +27,8 @@ LIMIT_NAMES: tuple[str, ...] = ("max_prompt_tokens", "max_output_tokens", "max_c
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
     """One instruction. ``tier`` 0 is a standing limit; ``exempt`` holds scopes it does not touch; the higher ``priority`` wins;
-    ``breaker`` and ``epoch`` say which decision it stems from (0 when none); a shadow entry is counted, never obeyed."""
+    ``breaker`` and ``epoch`` say which decision it stems from (0 when none); a shadow entry is counted, never obeyed; ``within``
+    holds scopes that must all cover the request too."""
 
     id: str
     scope: str
@@ -44,11 +45,14 @@ class PolicyEntry:
     breaker: int = 0
     epoch: int = 0
     mode: Mode = "enforce"
+    within: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         parse_scope(self.scope)
         for scope in self.exempt:
             parse_scope(scope, "exempt")
+        for scope in self.within:
+            parse_scope(scope, "within")
         if self.action not in get_args(Action):
             raise BadInput(f"must be one of {', '.join(get_args(Action))}", field="action", value=self.action)
         if self.mode not in get_args(Mode):
@@ -60,8 +64,9 @@ class PolicyEntry:
                 )
 
     def as_json(self) -> dict[str, Any]:
-        """The entry as the body's JSON object (every field present)."""
-        return {**asdict(self), "limits": dict(self.limits)}
+        """The entry as the body's JSON object (every field present, but ``within`` only where there is one)."""
+        found = {**asdict(self), "limits": dict(self.limits)}
+        return found if self.within else {name: value for name, value in found.items() if name != "within"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +202,7 @@ def parse_body(text: str) -> PolicyBody:
 def entry_from_json(raw: Mapping[str, Any]) -> PolicyEntry:
     """One entry of a body or of the stored policy. Raises KeyError/TypeError on a broken shape, BadInput on a broken value."""
     known = {name: raw[name] for name in PolicyEntry.__dataclass_fields__ if name in raw}
-    for name in ("allowed_models", "exempt"):
+    for name in ("allowed_models", "exempt", "within"):
         known[name] = tuple(known.get(name, ()))
     return PolicyEntry(**known)
 

@@ -263,6 +263,7 @@ class Entry:
         "retry_after_s",
         "scope",
         "tier",
+        "within",
     )  # fmt: skip
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
@@ -277,6 +278,7 @@ class Entry:
         self.retry_after_s = int(raw.get("retry_after_s") or 0)
         self.reason = str(raw.get("reason") or "")
         self.exempt: frozenset[str] = frozenset(str(s) for s in raw.get("exempt") or ())
+        self.within: frozenset[str] = frozenset(str(s) for s in raw.get("within") or ())
         self.acts = not raw.get("shadow") and raw.get("mode", "enforce") == "enforce"
         self.breaker = int(raw.get("breaker") or 0)
         self.epoch = int(raw.get("epoch") or 0)
@@ -393,7 +395,8 @@ class Policy:
                 by_scope.setdefault(entry.scope, []).append(entry)
         self.by_scope = by_scope
         self._matches: dict[tuple[str, str, str], Match] = {}
-        self.names_deployments = any(scope.startswith("deployment:") for scope in by_scope)
+        named = [*by_scope, *(scope for entry in found for scope in entry.within)]
+        self.names_deployments = any(scope.startswith("deployment:") for scope in named)
 
     def match(self, facts: RequestFacts) -> Match:
         """The entries in force on this request, exemptions taken off; remembered by who asks for what."""
@@ -412,7 +415,7 @@ class Policy:
         entries = [entry for key in keys for entry in self.by_scope.get(key, ())]
         if not entries:
             return NO_MATCH
-        return _needs(tuple(e for e in entries if e.exempt.isdisjoint(keys)))
+        return _needs(tuple(e for e in entries if e.exempt.isdisjoint(keys) and e.within.issubset(keys)))
 
     def decide(self, match: Match, facts: RequestFacts, *, can_truncate: bool = False) -> Decision:
         """Decide on the matched entries.

@@ -43,6 +43,7 @@ class Entry:
         "retry_after_s",
         "scope",
         "tier",
+        "within",
     )  # fmt: skip
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
@@ -57,6 +58,7 @@ class Entry:
         self.retry_after_s = int(raw.get("retry_after_s") or 0)
         self.reason = str(raw.get("reason") or "")
         self.exempt: frozenset[str] = frozenset(str(s) for s in raw.get("exempt") or ())
+        self.within: frozenset[str] = frozenset(str(s) for s in raw.get("within") or ())
         self.acts = not raw.get("shadow") and raw.get("mode", "enforce") == "enforce"
         self.breaker = int(raw.get("breaker") or 0)
         self.epoch = int(raw.get("epoch") or 0)

@@ -66,7 +66,8 @@ class Policy:
                 by_scope.setdefault(entry.scope, []).append(entry)
         self.by_scope = by_scope
         self._matches: dict[tuple[str, str, str], Match] = {}
-        self.names_deployments = any(scope.startswith("deployment:") for scope in by_scope)
+        named = [*by_scope, *(scope for entry in found for scope in entry.within)]
+        self.names_deployments = any(scope.startswith("deployment:") for scope in named)
 
     def match(self, facts: RequestFacts) -> Match:
         """The entries in force on this request, exemptions taken off; remembered by who asks for what."""
@@ -85,7 +86,7 @@ class Policy:
         entries = [entry for key in keys for entry in self.by_scope.get(key, ())]
         if not entries:
             return NO_MATCH
-        return _needs(tuple(e for e in entries if e.exempt.isdisjoint(keys)))
+        return _needs(tuple(e for e in entries if e.exempt.isdisjoint(keys) and e.within.issubset(keys)))
 
     def decide(self, match: Match, facts: RequestFacts, *, can_truncate: bool = False) -> Decision:
         """Decide on the matched entries.
