@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "breaker": ("cli.commands.breaker", "breakers: list, enforce, shadow, reset, approve, pause"),
     "incidents": ("cli.commands.incidents", "incidents: list, show, ack, assign, comment"),
     "channel": ("cli.commands.channel", "channels that incidents are told by: add, list, test, remove"),
+    "outbox": ("cli.commands.outbox", "messages and actions: list, resend what was given up"),
     "fleet": ("cli.commands.fleet", "act on the fleet: targets, plan, actions, revert, enable, disable"),
     "rules": ("cli.commands.rules", "what is watched and what fired: list, set, test, backtest, alerts"),
     "tags": ("cli.commands.tags", "cost-allocation tags on AWS: plan, apply, activate, status"),

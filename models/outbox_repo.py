@@ -83,3 +83,23 @@ def list_heartbeats(connection: Connection) -> dict[str, tuple[datetime, Mapping
     """The last sign of life by part."""
     rows = connection.execute(select(HeartbeatRow.name, HeartbeatRow.at, HeartbeatRow.detail))
     return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def list_effects(connection: Connection, state: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+    """Effects without their payloads, the newest first; ``state``: pending, done or failed."""
+    o = OutboxRow
+    columns = (o.id, o.key, o.kind, o.state, o.attempts, o.created_at, o.next_at, o.done_at, o.last_error)
+    query = select(*columns).order_by(o.id.desc()).limit(limit)
+    if state is not None:
+        query = query.where(o.state == state)
+    return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def revive(connection: Connection, outbox_id: int, now: datetime) -> dict[str, Any] | None:
+    """Put a failed effect back, with its key and no attempt counted; None: there is no failed one of that number."""
+    o = OutboxRow
+    values = {"state": "pending", "attempts": 0, "next_at": now, "created_at": now}
+    failed = (o.id == outbox_id) & (o.state == "failed")
+    query = update(o).where(failed).values(values).returning(o.id, o.key, o.kind, o.last_error)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else dict(row._mapping)

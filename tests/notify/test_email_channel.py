@@ -96,7 +96,7 @@ def world(certificate: Path) -> Iterator[dict[str, Any]]:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session) as server:
         server.daemon_threads = True
         server.world = found  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         found["port"] = server.server_address[1]
         yield found

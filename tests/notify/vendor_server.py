@@ -74,7 +74,7 @@ def serving(answer: Route) -> Iterator[Vendor]:
             return
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     vendor.url = f"http://127.0.0.1:{server.server_port}"
     try:
