@@ -41,6 +41,11 @@ class PriceSheet:
     refused: tuple[str, ...] = ()
     is_whole: bool = True
 
+    @property
+    def list_name(self) -> tuple[str, str]:
+        """(offer, region): versions of one list take each other's place."""
+        return self.offer, self.prices[0].region if self.prices else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
@@ -86,14 +91,26 @@ def sheet_rates(sheet: PriceSheet, machines: Mapping[str, Accelerators]) -> Shee
     return SheetRates(tuple(rates), tuple(refused))
 
 
-def chain(sheets: Iterable[PriceSheet]) -> list[PriceSheet]:
-    """Versions in order, each until the next one's date. A version that says its own end keeps it."""
+def chain(
+    sheets: Iterable[PriceSheet], known: Iterable[tuple[str, str, datetime]] = ()
+) -> list[PriceSheet]:  # fmt: skip
+    """Versions in order, each until the next one's date. A version that says its own end keeps it.
+
+    ``known``: (offer, region, since) of whole versions imported before. One that is older than some of them ends where the next
+    of them begins: what that one says (also by saying what was said before) stays in force from there on.
+    """
     ordered = sorted(sheets, key=lambda sheet: (sheet.since, sheet.version))
-    whole = [sheet.since for sheet in ordered if sheet.is_whole]
-    return [
-        replace(sheet, until=sheet.until or next((at for at in whole if at > sheet.since), None)) if sheet.is_whole else sheet
-        for sheet in ordered
-    ]
+    starts: dict[tuple[str, str], set[datetime]] = defaultdict(set)
+    for offer, region, since in known:
+        starts[offer, region].add(since)
+    for sheet in ordered:
+        if sheet.is_whole:
+            starts[sheet.list_name].add(sheet.since)
+    return [replace(sheet, until=sheet.until or _next(starts[sheet.list_name], sheet)) for sheet in ordered]
+
+
+def _next(starts: Iterable[datetime], sheet: PriceSheet) -> datetime | None:
+    return min((at for at in starts if at > sheet.since), default=None) if sheet.is_whole else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from core.audit import AuditRecord, AuditVerdict, chain, verify_records
 from models.tables_decide import AuditRow
 
 CHAIN_LOCK = 7360702
+AWS_PRICE_LIST = "aws-price-list"
+"""Subject of the records of its imports."""
 COLUMNS = (
     AuditRow.seq, AuditRow.at, AuditRow.actor, AuditRow.action, AuditRow.subject, AuditRow.detail, AuditRow.prev_hash,
     AuditRow.hash,
@@ -36,6 +38,14 @@ def list_audit(connection: Connection, limit: int = 100, before_seq: int | None 
     if before_seq is not None:
         query = query.where(AuditRow.seq < before_seq)
     return [AuditRecord(*row) for row in connection.execute(query)]
+
+
+def imported_lists(connection: Connection) -> set[tuple[str, str, datetime]]:
+    """(offer, region, since) of every whole version of a price list that an import took in, also one that changed no price. No
+    other table keeps it, and the trail is never cut."""
+    query = select(AuditRow.detail["lists"]).where(AuditRow.action == "rates.import", AuditRow.subject == AWS_PRICE_LIST)
+    found = [one for lists in connection.execute(query).scalars() for one in lists or ()]
+    return {(offer, region, datetime.fromisoformat(since)) for offer, region, since in found}
 
 
 def verify_chain(connection: Connection, anchor: str | None = None) -> AuditVerdict:

@@ -22,10 +22,10 @@ from core.rates import Rate
 from ingest.prices.aws_price_list import machines, read_price_list
 from ingest.prices.fx_files import read_fx_file
 from ingest.prices.rate_card import read_rate_card
-from models.audit_repo import append_audit
+from models.audit_repo import AWS_PRICE_LIST, append_audit, imported_lists
 from models.database import transaction
 from models.fx_repo import add_fx
-from models.rates_repo import read_rates
+from models.rates_repo import lock_prices, read_rates
 
 SHOWN = 20
 """Rows printed for people; ``--json`` has all."""
@@ -106,17 +106,21 @@ def import_fx(run: Run, files: tuple[Path, ...], options: ImportOptions, form: s
 
 def import_aws_price_list(run: Run, files: tuple[Path, ...], options: ImportOptions) -> None:
     """Versions of the AWS Price List, see ``ingest.prices.aws_price_list``; several files are put in order of their dates."""
-    sheets = chain(sheet for file in files for sheet in read_price_list(file, options.region))
-    found = [sheet_rates(sheet, machines(sheet.prices)) for sheet in sheets]
-    refused = [reason for one in found for reason in one.refused]
+    read = [sheet for file in files for sheet in read_price_list(file, options.region)]
     now = utc_now()
     with import_transaction(run, options) as connection:
+        lock_prices(connection, shared=False)
+        sheets = chain(read, imported_lists(connection))
+        found = [sheet_rates(sheet, machines(sheet.prices)) for sheet in sheets]
+        refused = [reason for one in found for reason in one.refused]
         changes = compare([rate for one in found for rate in one.rates], read_rates(connection))
         import_rates(connection, changes.to_add, now)
         counts = {"new": len(changes.new), "changed": len(changes.changed), "unchanged": len(changes.unchanged)}
         counts |= {"refused": len(refused)}
         versions = [sheet.version for sheet in sheets]
-        append_audit(connection, now, "command line", "rates.import", "aws-price-list", {**counts, "versions": versions})
+        lists = [[*sheet.list_name, sheet.since.isoformat()] for sheet in sheets if sheet.is_whole]
+        detail = {**counts, "versions": versions, "lists": lists}
+        append_audit(connection, now, "command line", "rates.import", AWS_PRICE_LIST, detail)
     new = [_price_row(rate) for rate in changes.new]
     changed = [{**_price_row(rate), "was": former.price.amount} for former, rate in changes.changed]
     if run.as_json:
@@ -171,8 +175,8 @@ def import_command(
 
     card: a YAML rate card of your own.
 
-    aws-price-list: index.csv or index.json of EC2's price list (also gzip), one region; give several versions at once, or the
-    oldest first.
+    aws-price-list: index.csv or index.json of EC2's price list (also gzip), one region; give versions in any order:
+    one older than others imported before ends where the next of them begins.
 
     fx: exchange rates as CSV (day,base,quote,rate,source).
 

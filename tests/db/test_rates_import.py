@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
 from price_list_files import july_2025, price, write_csv
+from sqlalchemy import Engine
 
 from cli.main import main
+from core.rates import rate_at
+from models.rates_repo import read_rates
 
 pytestmark = pytest.mark.db
 Command = Callable[..., tuple[int, Any, str]]
@@ -56,6 +62,29 @@ def test_a_version_its_repetition_and_the_next(command: Command, tmp_path: Path)
     assert "g6.xlarge: a price of 0 is no price" in next_one["reasons"][0]
     _, listed, _ = command("rates", "list")
     assert len(listed) == 16
+
+
+@pytest.mark.parametrize("order", list(permutations(("07", "08", "09"))), ids="-".join)
+def test_versions_may_come_in_any_order(command: Command, db: Engine, tmp_path: Path, order: tuple[str, ...]) -> None:
+    """August alone is dearer; September says again what July said, and stores nothing where July is known."""
+    for month in order:
+        amount = "1.1060000000" if month == "08" else "1.0060000000"
+        rows = [price("g5.xlarge", amount, "AAAA000000000008")]
+        take(command, write_csv(tmp_path / f"{month}.csv", rows, f"2025{month}01000000"))
+    with db.connect() as connection:
+        known = read_rates(connection)
+    for month, amount in ((7, "1.006"), (8, "1.106"), (9, "1.006"), (12, "1.006")):
+        found = rate_at(known, "gpu_hour", "A10G@g5.xlarge", datetime(2025, month, 15, tzinfo=UTC), "list").rate
+        assert found is not None
+        assert found.price.amount == Decimal(amount), month
+
+
+def test_another_regions_version_ends_nothing(command: Command, db: Engine, tmp_path: Path) -> None:
+    abroad = price("g5.xlarge", "1.2570000000", "BBBB", **{"Region Code": "eu-west-1", "Location": "EU (Ireland)"})
+    take(command, write_csv(tmp_path / "eu.csv", [abroad], "20250901000000"))
+    take(command, write_csv(tmp_path / "us.csv", [price("g5.xlarge", "1.0060000000", "AAAA")], "20250801000000"))
+    with db.connect() as connection:
+        assert {rate.valid_to for rate in read_rates(connection)} == {None}
 
 
 def test_people_read_it(command: Command, tmp_path: Path) -> None:
