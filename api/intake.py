@@ -11,10 +11,12 @@ from sqlalchemy import Engine
 from api.settings import ApiSettings
 from core.ports import EventLog
 from eventlog.archive import contains_ids
+from ingest.usage.classes import ClassScorer
 from ingest.usage.identity_map import IdentityMapper
 from ingest.usage.service import UsageIngest
 from models.identity_repo import StoredIdentity
 from models.partitions import PartitionKeeper
+from models.workload_repo import StoredModels
 
 
 def build_ingest(settings: ApiSettings, engine: Engine, log: EventLog, now: Callable[[], datetime]) -> UsageIngest:
@@ -26,4 +28,5 @@ def build_ingest(settings: ApiSettings, engine: Engine, log: EventLog, now: Call
     return UsageIngest(
         log, now=now, ensure_partitions=PartitionKeeper(engine), archive_has=archive_has, horizon=settings.dedupe_horizon,
         identity=IdentityMapper(StoredIdentity(engine), time.monotonic),
+        classes=ClassScorer(StoredModels(engine), time.monotonic),
     )  # fmt: skip

@@ -32,7 +32,7 @@ from models.identity_repo import has_usage_since, key_names, lock_rules, put_rul
 from models.ledger_repo import ledger_rows
 
 LEAD = timedelta(seconds=30)
-"""Every process that takes usage in reads the rules anew within this time (see ``ingest.usage.identity_map.REFRESH_S``)."""
+"""Every process that takes usage in reads the rules anew within this time (see ``ingest.usage.refreshed.REFRESH_S``)."""
 MAX_REASON = 500
 MAX_AHEAD = timedelta(days=366)
 LONGEST_PREVIEW = timedelta(days=100)

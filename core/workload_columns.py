@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.lengths import BITS, QUARTERS, ZERO_BUCKET
-from core.workload import FINE, NEW, UNSCORED, WorkloadModel
+from core.workload import FINE, NEW, UNSCORED, WorkloadClass, WorkloadModel
 
 Ints = NDArray[np.int64]
 UNKNOWN = -10_000
@@ -24,6 +25,15 @@ class RequestColumns:
     output_tokens: Ints
     tool: Ints
     known: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Of each shape its nearest class, whether it lies within what that one's members reach, and its square distance."""
+
+    place: Ints
+    inside: NDArray[np.bool_]
+    distance: Ints
 
 
 def buckets(lengths: Ints) -> Ints:
@@ -52,12 +62,18 @@ def distances(weights: tuple[int, ...], centres: Ints, found: Ints) -> Ints:
     return total
 
 
+def placed(classes: Sequence[WorkloadClass], weights: tuple[int, ...], found: Ints) -> Placed:
+    """The nearest class of each shape, by its place among ``classes``."""
+    centres, low, high = (np.array([getattr(one, name) for one in classes], np.int64) for name in ("centre", "low", "high"))
+    apart = distances(weights, centres, found)
+    place = apart.argmin(axis=1)
+    inside = ((found == UNKNOWN) | ((low[place] <= found) & (found <= high[place]))).all(axis=1)
+    return Placed(place, inside, apart.min(axis=1))
+
+
 def score_columns(model: WorkloadModel, rows: RequestColumns) -> Ints:
     """The class number of each request."""
-    found = shapes(rows)
-    centres, low, high = (np.array([getattr(c, name) for c in model.classes], np.int64) for name in ("centre", "low", "high"))
-    place = distances(model.weights, centres, found).argmin(axis=1)
-    inside = ((found == UNKNOWN) | ((low[place] <= found) & (found <= high[place]))).all(axis=1)
-    numbers = np.array([one.number for one in model.classes], np.int64)[place]
-    scored = np.where(inside, numbers, NEW)
+    found = placed(model.classes, model.weights, shapes(rows))
+    numbers = np.array([one.number for one in model.classes], np.int64)[found.place]
+    scored = np.where(found.inside, numbers, NEW)
     return np.where(rows.known & (rows.input_tokens > 0), scored, UNSCORED)

@@ -8,12 +8,17 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from math import log
 
-from core.workload import NEW, UNSCORED
+from core.workload import NEW, UNSCORED, WorkloadClass
+from core.workload_columns import Ints, placed
 
 LOOK_BACK = timedelta(minutes=5)
 LEAST_REQUESTS = 8
 LEAST_PERCENT = 10
 """A new class: so many requests of the look-back, and at least this share of those scored, are unlike every class."""
+BETTER_BY = 0.9
+MOST_NEW = 0.02
+"""New classes take the place of those in force when requests lie nearer by a tenth, or when more than this share of them lies
+beyond every class in force."""
 SHIFTED = 0.25
 """Population stability index from which a mix counts as shifted (the customary bound; 0.1 to 0.25 is a small shift)."""
 
@@ -75,3 +80,15 @@ def drift(trained: Mapping[int, int], now: Mapping[int, int]) -> Drift:
     total_before, total_after = sum(before.values()), sum(after.values())
     shares = ((before[n] / total_before, after[n] / total_after) for n in numbers)
     return Drift(sum((a - b) * log(a / b) for b, a in shares), new_percent)
+
+
+def why_better(now: Sequence[WorkloadClass], made: Sequence[WorkloadClass], weights: tuple[int, ...], found: Ints) -> str:
+    """Why ``made`` should take the place of the classes in force, judged on these shapes; '' when it should not."""
+    if not now:
+        return "the first classes"
+    before, after = placed(now, weights, found), placed(made, weights, found)
+    nearer = float(after.distance.mean()), float(before.distance.mean())
+    if nearer[0] <= BETTER_BY * nearer[1]:
+        return f"requests lie nearer to their class: mean square distance {nearer[0] / max(nearer[1], 1.0):.0%} of what it was"
+    beyond = 1.0 - float(before.inside.mean())
+    return f"{beyond:.1%} of the requests lie beyond every class in force" if beyond > MOST_NEW else ""

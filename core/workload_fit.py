@@ -18,8 +18,8 @@ LEAST_SCALE: tuple[float, ...] = (4.0, 4.0, 4.0, 25.0, 25.0)
 MARGIN: tuple[int, ...] = (1, 1, 1, 5, 0)
 """Beyond what all but a thousandth of a class reach on either side, in each feature's units."""
 REACH = (0.1, 99.9)
-STABLE_ENOUGH = 0.05
-"""As stable as the most stable number of classes, less this."""
+AS_STABLE = 2.0
+"""A number of classes at most so many times as unstable as the most stable one is about as stable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ def class_of(found: Ints, number: int, name: str = "") -> WorkloadClass:
 def chosen_k(stability: Mapping[int, float]) -> int:
     """Of numbers of classes with their stability over resamples (mean adjusted Rand index, 1 is best) the largest that is about
     as stable as the most stable: more classes tell more."""
-    best = max(stability.values())
-    return max(k for k, value in stability.items() if value >= best - STABLE_ENOUGH)
+    least = min(1.0 - value for value in stability.values())
+    return max(k for k, value in stability.items() if 1.0 - value <= AS_STABLE * least)
 
 
 def name_of(one: WorkloadClass, found: Ints | None = None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil, sqrt
 
 import numpy as np
 
@@ -57,8 +58,16 @@ def next_number(highest: int) -> int:
     return max(highest + 1, FIRST)
 
 
+def _wider(one: WorkloadClass, weights: tuple[int, ...]) -> WorkloadClass:
+    """A class of a few requests reaches further than those that were seen: by as much as would still be the same class."""
+    more = [ceil(SAME_WITHIN * 2**10 / sqrt(weight)) for weight in weights]
+    low = tuple(value - step for value, step in zip(one.low, more, strict=True))
+    high = tuple(value + step for value, step in zip(one.high, more, strict=True))
+    return replace(one, low=low, high=high)
+
+
 def with_new_class(model: WorkloadModel, found: Ints, highest: int) -> tuple[WorkloadClass, ...]:
     """The model's classes and one more, made of the shapes of requests that were unlike all of them."""
-    fresh = class_of(found, next_number(highest))
+    fresh = _wider(class_of(found, next_number(highest)), model.weights)
     name = distinct([name_of(fresh, found)], [one.name for one in model.classes])[0]
     return (*model.classes, replace(fresh, name=name))

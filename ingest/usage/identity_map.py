@@ -7,9 +7,7 @@ identity columns of the line, and, only where rules look at more, the parts of t
 from __future__ import annotations
 
 import csv
-import logging
 import re
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -17,18 +15,16 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from core.errors import BadRecord, TokenfuseError
+from core.errors import BadRecord
 from core.identity import PATH_PARTS, Facts
 from core.identity_codec import IDENTITY, record_facts, said_of
 from core.identity_state import IdentityState, Judge
 from core.usage import TenantPath, encode_line
 from core.usage_codec import TENANT_KEYS
+from ingest.usage.refreshed import REFRESH_S, Refreshed
 from ingest.usage.rows import BadRow, ParsedRow, Prepared
 
-LOG = logging.getLogger("tokenfuse.ingest.identity")
 REMEMBERED = 50_000
-REFRESH_S = 5.0
-"""Every process knows a published set within this time; publishing asks for more lead than that."""
 _TIMES = len(",1780000000000,1780000000000,")
 _IN_LINE = frozenset({*PATH_PARTS, "key_id", "service_tier", "cluster", "namespace", "model_id"})
 _MODEL = re.compile(rb'"requested_model":"((?:[^"\\]|\\.)*+)"')
@@ -57,40 +53,20 @@ class IdentityMapper:
     """Applies the rules; several threads may share one. ``clock`` is monotonic seconds."""
 
     def __init__(self, load: Load, clock: Callable[[], float], *, refresh_s: float = REFRESH_S) -> None:
-        self._load, self._clock, self._refresh_s = load, clock, refresh_s
-        self._lock = threading.Lock()
-        self._due: float | None = None
-        self._revision = ""
-        self._mapping = _Mapping(IdentityState())
+        self._mapping: Refreshed[IdentityState, _Mapping] = Refreshed(
+            load, _Mapping, clock, empty=_Mapping(IdentityState()), what="identity rules", refresh_s=refresh_s
+        )
 
     def apply(self, rows: Sequence[ParsedRow], within: tuple[str, ...] = ()) -> Sequence[ParsedRow]:
         """The rows, mapped. ``within`` is the tenant a token is bound to: a row that rules put elsewhere is a bad row.
 
         Raises what ``load`` raises as long as no state was ever read; later a failed refresh keeps the last one.
         """
-        self._refresh()
-        mapping = self._mapping
+        mapping = self._mapping.value()
         if not mapping.has_rules:
             return rows
         mapped = [mapping.mapped(row) if type(row) is Prepared else row for row in rows]
         return [_inside(row, within) for row in mapped] if within else mapped
-
-    def _refresh(self) -> None:
-        if self._due is not None and self._clock() < self._due:
-            return
-        with self._lock:
-            if self._due is not None and self._clock() < self._due:
-                return
-            try:
-                state = self._load(self._revision)
-            except TokenfuseError as error:
-                if self._due is None:
-                    raise
-                LOG.warning("identity rules were not refreshed", extra={"reason": str(error)})
-                state = None
-            if state is not None:
-                self._mapping, self._revision = _Mapping(state), state.revision
-            self._due = self._clock() + self._refresh_s
 
 
 class _Mapping:

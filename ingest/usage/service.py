@@ -16,6 +16,7 @@ from core.ports import EventLog, LogBatch
 from core.usage import UsageRecord
 from core.windows import epoch_ms, from_epoch_ms
 from ingest.usage.bought_place import in_its_place
+from ingest.usage.classes import ClassScorer
 from ingest.usage.identity_map import IdentityMapper
 from ingest.usage.rows import BadRow, ParsedRow, Prepared, ReadRow, prepare
 
@@ -75,11 +76,12 @@ class UsageIngest:
         horizon: timedelta = DEDUPE_HORIZON,
         recent_ids: RecentIds | None = None,
         identity: IdentityMapper | None = None,
+        classes: ClassScorer | None = None,
     ) -> None:
         self._log, self._now, self._horizon = log, now, horizon
         self._ensure, self._archive_has = ensure_partitions, archive_has
         self._recent = RecentIds() if recent_ids is None else recent_ids
-        self._identity = identity
+        self._identity, self._classes = identity, classes
         self._days: set[int] = set()
         self.unmapped: Counter[str] = Counter()
         """How often a source field nobody explains was seen, by name."""
@@ -116,7 +118,8 @@ class UsageIngest:
         if new := days - self._days:
             self._ensure({from_epoch_ms(day * DAY_MS) for day in new})
             self._days = new | (self._days if len(self._days) < _DAYS_KEPT else set())
-        self._log.append("usage", LogBatch([row.line for row in fresh], [row.record for row in fresh]))
+        lines = [row.line for row in fresh] if self._classes is None else self._classes.lines(fresh)
+        self._log.append("usage", LogBatch(lines, [row.record for row in fresh]))
         self._recent.add([row.request_id for row in fresh])
         for row in fresh:
             if row.unmapped:

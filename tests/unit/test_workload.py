@@ -160,7 +160,12 @@ def test_a_scale_ignores_what_is_unknown_and_is_never_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("stability", "k"),
-    [({2: 0.91, 3: 0.99, 4: 0.95, 5: 0.9}, 4), ({2: 0.9, 3: 0.5}, 2), ({2: 0.5, 3: 0.5}, 3)],
+    [
+        ({2: 0.63, 3: 0.92, 4: 0.85, 5: 0.86, 6: 0.83}, 5),
+        ({2: 0.9, 3: 1.0, 4: 0.97}, 3),
+        ({2: 0.9, 3: 0.5}, 2),
+        ({2: 0.5, 3: 0.5}, 3),
+    ],
 )
 def test_the_most_classes_that_are_about_as_stable_as_the_best(stability: dict[int, float], k: int) -> None:
     assert chosen_k(stability) == k
