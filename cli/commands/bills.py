@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date, timedelta
 from decimal import Decimal
@@ -15,11 +16,12 @@ from cli.options import Run, common, parse_time, window_options
 from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database, utc_now
 from control.money_in import asked_currency, charges_in
+from core.currencies import require_currency
 from core.errors import BadInput, Conflict, Refused, Unavailable
 from core.money import plain
 from core.windows import Window
 from ingest.billing.adapter import BillOptions
-from ingest.billing.delivery import Accept, FileStore, FoundDelivery
+from ingest.billing.delivery import Accept, FileStore, FoundDelivery, no_such_month
 from ingest.billing.importer import BillImport
 from ingest.billing.layouts import find_deliveries
 from ingest.billing.registry import ADAPTERS
@@ -42,7 +44,7 @@ ACCEPTABLE = ("shorter", "older", "overlap")
 @click.option("--currency", default="", metavar="XXX", help="for files that name no currency")
 @click.option("--net", is_flag=True, help="AWS: costs with private discounts in each price, from the net columns")
 @click.option("--mapping", metavar="FILE", type=click.Path(path_type=Path), help="for formats read by a mapping file")
-@click.option("--month", metavar="YYYY-MM", help="only deliveries of this billing period")
+@click.option("--month", metavar="YYYY-MM", help="only this billing period")
 @click.option("--accept", multiple=True, type=click.Choice(ACCEPTABLE), help="allow what the rules refuse; may be repeated")
 @click.option("--instead-of", default="", metavar="EXPORT", help="the named export's delivery of the period gives way")
 @click.option("--endpoint-url", metavar="URL", help="S3-compatible endpoint, for s3:// places that are not Amazon's")
@@ -71,12 +73,13 @@ def bill(
     Each billing period is replaced whole; the former delivery is kept as a version. The same again changes nothing, and an
     incomplete delivery changes nothing. Exit code 2 when a delivery was refused.
     """
-    options = BillOptions(issuer, export, currency.upper(), net, mapping)
+    wanted = parse_month(month, "--month") if month else None
+    unit = require_currency(currency.upper(), "--currency") if currency else ""
+    options = BillOptions(issuer, export, unit, net, mapping, wanted)
     rules = Accept("shorter" in accept, "older" in accept, "overlap" in accept, instead_of)
     store = bill_store(source, S3Settings(endpoint_url, region))
-    wanted = parse_month(month, "--month") if month else None
     writes_manifests = format_.startswith(("aws", "azure")) or (format_ == "focus" and source.startswith("s3://"))
-    found = find_deliveries(store, needs_manifest=writes_manifests)
+    found = _of_month(find_deliveries(store, needs_manifest=writes_manifests), wanted, store.name(""))
     with database(run.settings) as engine:
         settings = ImportSettings(
             db=engine,
@@ -90,14 +93,20 @@ def bill(
             memory_mb=memory_mb,
             node_tags=run.settings.node_tags,
         )
-        done, refused = _import_all(
-            BillImport(settings), store, [one for one in found if wanted in (None, one.period)], quiet=run.as_json
-        )
+        done, refused = _import_all(BillImport(settings), store, found, quiet=run.as_json)
     if run.as_json:
         print_json({"imported": [asdict(one) for one in done], "refused": refused})
     else:
         report(done, refused)
     return 2 if refused else 0
+
+
+def _of_month(found: Sequence[FoundDelivery], month: date | None, origin: str) -> list[FoundDelivery]:
+    """The deliveries of a month, and those whose lines will say of which they are. Raises BadInput where there is none."""
+    chosen = [one for one in found if month is None or one.period in (None, month)]
+    if not chosen and month is not None:
+        raise no_such_month((one.period for one in found if one.period), month, origin)
+    return chosen
 
 
 def bill_store(source: str, s3: S3Settings) -> FileStore:

@@ -14,6 +14,7 @@ from cli.options import Run, common
 from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database
 from control.bill_reconcile import reconcile as compare
+from core.currencies import require_currency
 from core.money import plain, total
 from models.database import transaction
 
@@ -42,10 +43,9 @@ def reconcile(run: Run, period: str | None, currency: str | None, by_usage: bool
     Engines against gateways is another question: `tokenfuse show coverage`. Exit code 1 when a difference without a name remains.
     """
     first = parse_month(period, "--period") if period else None
+    unit = require_currency(currency.upper(), "--currency") if currency else None
     with database(run.settings) as engine, transaction(engine) as connection:
-        found = compare(
-            connection, view="usage" if by_usage else "invoice", period=first, currency=currency.upper() if currency else None
-        )
+        found = compare(connection, view="usage" if by_usage else "invoice", period=first, currency=unit)
     if run.as_json:
         print_json([_row(one, row) for one in found for row in one["rows"]])
     elif not found:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Protocol
 
@@ -37,6 +38,8 @@ class BillOptions:
     net: bool = False
     """AWS: costs with private discounts already in each price, where the file has the net columns."""
     mapping: Path | None = None
+    month: date | None = None
+    """Of a file whose lines say their billing period: only this one's (its first day)."""
 
 
 class Columns:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Protocol
 
+from core.errors import BadInput
 from ingest.billing.adapter import BillOptions
 
 CHUNK = 1 << 20
@@ -53,6 +54,13 @@ class FoundDelivery:
     missing: tuple[str, ...] = ()
 
 
+def no_such_month(periods: Iterable[date], month: date, origin: str) -> BadInput:
+    """The error of a place without a delivery of the month that was asked for."""
+    there = ", ".join(f"{period:%Y-%m}" for period in sorted(set(periods)))
+    value = f"{month:%Y-%m}"
+    return BadInput("holds nothing of this billing period", where=origin, field="month", value=value, hint=f"it holds {there}")
+
+
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """A delivery at hand: ``files`` are (name shown, path)."""
@@ -78,6 +86,8 @@ class Accept:
 def digest_of(format: str, options: BillOptions, manifest: bytes, files: Sequence[Path]) -> str:
     """One value for the same content read the same way, from wherever it came."""
     whole = hashlib.sha256(repr((format, options.source, options.export, options.currency, options.net)).encode())
+    if options.month is not None:
+        whole.update(options.month.isoformat().encode())
     if options.mapping is not None:
         whole.update(options.mapping.read_bytes())
     whole.update(hashlib.sha256(manifest).digest())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -106,7 +107,7 @@ def fetch_delivery(store: FileStore, found: FoundDelivery, work: Path, format: s
         origin=store.name(""),
         files=tuple((store.name(key), path) for key, path in zip(found.keys, paths, strict=True)),
         period=found.period,
-        digest=digest_of(format, options, manifest, paths),
+        digest=digest_of(format, options if found.period is None else replace(options, month=None), manifest, paths),
     )
 
 

@@ -17,7 +17,7 @@ from core.money import plain
 from ingest.billing.adapter import BillAdapter, BillOptions
 from ingest.billing.charge_join import JoinJob, JoinWith, join_delivery, join_with
 from ingest.billing.charges import ChargeFile
-from ingest.billing.delivery import Accept, Delivery
+from ingest.billing.delivery import Accept, Delivery, no_such_month
 from ingest.billing.lines import Lines
 from ingest.billing.sql import string
 from models.billing_repo import (
@@ -95,6 +95,7 @@ class Switch:
         periods = self._charges.periods or ((self._delivery.period,) if self._delivery.period else ())
         if not periods:
             raise Conflict(f"{self._delivery.origin} holds no charge", hint="an empty delivery replaces nothing")
+        periods = _of_month(periods, self._job.options.month, self._delivery.origin)
         folder = self._folder(source)
         if self._job.dry_run:  # the same work, rolled back
             with self._job.db.connect() as connection:
@@ -251,3 +252,10 @@ def imported(bill: BillVersion, status: str) -> ImportedBill:
         for name in ("source", "export", "billing_period", "version", "rows", "totals", "invoice_ids", "is_final", "notes")
     }
     return ImportedBill(status=status, **shown)
+
+
+def _of_month(periods: tuple[date, ...], month: date | None, origin: str) -> tuple[date, ...]:
+    """The period that was asked for, of those the lines are of; all where none was. Raises BadInput where it is not there."""
+    if month is None or month in periods:
+        return periods if month is None else (month,)
+    raise no_such_month(periods, month, origin)

@@ -97,3 +97,55 @@ def test_people_read_the_difference_to_the_former_version(command: Command, mont
 def test_a_place_that_is_not_there(command: Command, tmp_path: Path) -> None:
     code, _, error = command("ingest", "bill", str(tmp_path / "nothing"), "--format", "focus")
     assert (code, "does not exist" in error) == (2, True)
+
+
+@pytest.fixture
+def quarter(tmp_path: Path) -> Path:
+    """A FOCUS file without a manifest whose lines are of three billing periods."""
+    head = "BilledCost,EffectiveCost,BillingCurrency,BillingPeriodStart,ChargePeriodStart,ChargePeriodEnd,ChargeCategory,ProviderName,ServiceName"
+    rows = [f"{month}.5,{month}.5,USD,2026-0{month}-01,2026-0{month}-02,2026-0{month}-03,Usage,acme,vm" for month in (5, 6, 7)]
+    file = tmp_path / "quarter.csv"
+    file.write_text("\n".join([head, *rows]) + "\n")
+    return file
+
+
+def billed(command: Command) -> dict[str, str]:
+    _, rows, _ = command("show", "charges", "--by", "billing_period")
+    return {row["billing_period"][:7]: row["billed_cost"] for row in rows}
+
+
+def test_one_month_of_a_file_without_a_manifest(command: Command, quarter: Path) -> None:
+    file = (str(quarter), "--format", "focus")
+    code, said, _ = command("ingest", "bill", *file, "--month", "2026-06")
+    assert (code, [one["billing_period"] for one in said["imported"]]) == (0, ["2026-06-01"])
+    assert billed(command) == {"2026-06": "6.5"}
+    _, said, _ = command("ingest", "bill", *file, "--month", "2026-06")
+    assert [one["status"] for one in said["imported"]] == ["unchanged"]
+    assert command("ingest", "bill", *file, "--month", "2026-05")[0] == 0
+    assert billed(command) == {"2026-05": "5.5", "2026-06": "6.5"}
+    assert command("ingest", "bill", *file)[0] == 0
+    assert billed(command) == {"2026-05": "5.5", "2026-06": "6.5", "2026-07": "7.5"}, "one month read before hides no other"
+
+
+def test_a_month_that_is_not_there_is_named_with_those_that_are(command: Command, quarter: Path) -> None:
+    code, said, _ = command("ingest", "bill", str(quarter), "--format", "focus", "--month", "2026-09")
+    assert (code, said["imported"]) == (2, [])
+    (refused,) = said["refused"]
+    assert "month: holds nothing of this billing period (value '2026-09')" in refused["reason"]
+    assert "it holds 2026-05, 2026-06, 2026-07" in refused["reason"]
+    assert billed(command) == {}
+
+
+def test_a_month_that_no_manifest_names_is_named_too(command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "bill-folder"
+    folder.mkdir()
+    for month in ("202606", "202607"):
+        (folder / f"1234_BillingItemDetail_{month}.csv").write_text("x\n")
+    code, _, error = command("ingest", "bill", str(folder), "--format", "alibaba", "--month", "2026-09")
+    assert (code, "it holds 2026-06, 2026-07" in error) == (2, True)
+
+
+@pytest.mark.parametrize("words", [("ingest", "bill", "x.csv", "--format", "focus"), ("reconcile",)])
+def test_what_is_no_currency_is_refused(command: Command, words: tuple[str, ...]) -> None:
+    code, _, error = command(*words, "--currency", "usx")
+    assert (code, "--currency: is not a currency of ISO 4217 (value 'USX')" in error, "did you mean" in error) == (2, True, True)
