@@ -63,6 +63,8 @@ class Settings(BaseSettings):
     litellm_db_url: SecretStr | None = None
     fleet_kubeconfig: str = ""
     fleet_kube_context: str = ""
+    fleet_ec2: bool = False
+    fleet_aws_endpoint_url: str = ""
     default_cluster: str = "default"
     default_namespace: str = "default"
     node_tags: tuple[str, ...] = ()

@@ -177,6 +177,8 @@ def fleet_settings(settings: Settings) -> FleetSettings:
         litellm_url=settings.litellm_url,
         litellm_key=settings.litellm_key.get_secret_value() if settings.litellm_key else "",
         kubernetes=_kubernetes(settings),
+        ec2=settings.fleet_ec2,
+        aws_endpoint_url=settings.fleet_aws_endpoint_url,
     )
 
 

@@ -18,8 +18,9 @@ FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
         re.compile(rf"(?:hpa|scaledobject|deployment)/{_NAME}/{_NAME}"),
         "hpa/NAMESPACE/NAME, scaledobject/NAMESPACE/NAME (KEDA) or deployment/NAMESPACE/NAME",
     ),
+    "ec2": (re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d/[^/\x00-\x1f]{1,255}"), "REGION/NAME of an Auto Scaling group"),
 }
-MOVES: Mapping[str, tuple[Move, ...]] = {"litellm": ("block", "limit"), "kubernetes": ("freeze",)}
+MOVES: Mapping[str, tuple[Move, ...]] = {"litellm": ("block", "limit"), "kubernetes": ("freeze",), "ec2": ("freeze",)}
 
 
 def check_address(actuator: str, address: str | None) -> None:
