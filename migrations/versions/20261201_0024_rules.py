@@ -86,7 +86,7 @@ def _alerts() -> None:
         sa.Column("person_reason", sa.Text(), server_default="", nullable=False),
         _time("person_at", optional=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_alert")),
-        sa.UniqueConstraint("rule", "scope", "epoch", name=op.f("uq_alert_rule")),
+        sa.UniqueConstraint("rule", "scope", "epoch", name=op.f("uq_alert_rule_scope_epoch")),
     )
     op.create_index("ix_alert_fired_at", "alert", ["fired_at"])
 
