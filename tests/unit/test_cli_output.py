@@ -40,13 +40,16 @@ def test_unit_cost_is_told_without_nested_values() -> None:
     row = {
         "deployment": "c/n/m", "requests": 2, "tokens": {"input": 10, "output": 3}, "cost": Decimal(1), "output_per_mtok": None,
         "reasons": {"output_per_mtok": "no output tokens"},
-        "meta": {"state": "final", "coverage": Decimal("0.9812"), "basis": "usage"},
+        "meta": {"state": "final", "coverage": Decimal("0.9812"), "basis": "usage", "unpriced_tokens": 7},
     }  # fmt: skip
     assert unit_cost_words(row) == {
         "deployment": "c/n/m", "requests": 2, "input_tokens": 10, "output_tokens": 3, "cost": Decimal(1), "output_per_mtok": None,
-        "state": "final", "coverage": "98.1 %", "why_unknown": "output per mtok: no output tokens",
+        "unpriced_tokens": 7, "state": "final", "coverage": "98.1 %", "why_unknown": "output per mtok: no output tokens",
     }  # fmt: skip
-    assert unit_cost_words({**row, "reasons": {}, "meta": {"state": None, "coverage": None}})["why_unknown"] == "all known"
+    assert (
+        unit_cost_words({**row, "reasons": {}, "meta": {"state": None, "coverage": None, "unpriced_tokens": 0}})["why_unknown"]
+        == "all known"
+    )
 
 
 @pytest.mark.parametrize("name", ["acme/[red]team", "a[/red]", ":bug:", "公司/研发部"])
