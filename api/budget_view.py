@@ -15,7 +15,7 @@ from control.budget_standing import BudgetStanding, in_currency, kept_standings,
 from core.budget_tree import Node, budget_tree, unbudgeted_spend
 from core.budgets import Budget, CapIncrease, Exhaustion, effective_cap, pace, time_to_exhaustion
 from core.money import ZERO, Money, plain
-from models.budget_outlook_repo import read_outlooks
+from models.budget_outlook_repo import Outlook, read_outlooks
 from models.decide_repo import StoredBudget, list_cap_increases
 
 
@@ -145,6 +145,33 @@ def _tree_row(node: Node, standings: Sequence[BudgetStanding], rest: Money | Non
         "unassigned": node.unassigned.amount if node.children else None,
         "unbudgeted_spend": None if rest is None else rest.amount,
         "unbudgeted_reason": reason,
+    }
+
+
+def forecast_rows(connection: Connection, budgets: Sequence[StoredBudget], now: datetime) -> list[dict[str, Any]]:
+    """Rows of ``GET /v1/budgets/forecast``: the running periods' totals as the control loop last forecast them."""
+    outlooks = read_outlooks(connection, [stored.id for stored in budgets])
+    return [_forecast_row(stored, outlooks.get(stored.id), now) for stored in budgets]
+
+
+def _forecast_row(stored: StoredBudget, outlook: Outlook | None, now: datetime) -> dict[str, Any]:
+    budget, found = stored.budget, None if outlook is None else outlook.forecast
+    reason = "the control loop has made no forecast yet" if outlook is None else "no closed hours of this period to go by"
+    if found is not None and found.period_end != budget.window(now).end:
+        found, reason = None, "the period has begun since the last forecast"
+    names = (
+        "as_of", "total", "low", "high", "exhausted_at", "earliest", "latest", "method", "origins", "wape", "reason"
+    )  # fmt: skip
+    return {
+        "id": stored.id,
+        "scope": str(budget.scope),
+        "period": budget.period,
+        "currency": budget.amount.currency,
+        "amount": budget.amount.amount,
+        "period_end": budget.window(now).end,
+        **{name: None if found is None else getattr(found, name) for name in names},
+        "reason": reason if found is None else found.reason,
+        "wape": None if found is None else ratio(found.wape),
     }
 
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
 
+from core.budget_forecast import forecast_period
 from core.budgets import HOUR
 from core.profile import WEEK, WEEKS_KEPT, Learned, learn_profile
 from core.windows import Window, floor_time
@@ -44,4 +45,5 @@ def _made(connection: Connection, stored: StoredBudget, closed: datetime | None,
     if end is None or not costs:
         return Outlook(stored.id, now, None, None, Learned(None, 0, "no closed hour in the budget's currency yet"))
     seen = Window(min(costs), end)
-    return Outlook(stored.id, now, seen.start, seen.end, learn_profile(costs, seen, budget.zone))
+    learned = learn_profile(costs, seen, budget.zone)
+    return Outlook(stored.id, now, seen.start, seen.end, learned, forecast_period(costs, seen, budget, now, learned.profile))

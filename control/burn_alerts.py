@@ -15,6 +15,7 @@ from control.budget_standing import in_currency, kept_standings
 from control.incidents import note
 from control.running_cost import SpendAsk, spend_many
 from core.breaker_values import SYSTEM_ACTOR
+from core.budget_forecast import over_plan
 from core.burn import LEAST_EXCESS, RULES, BurnReading, BurnVerdict, burn_window, judge_burn, lengths, read_burn
 from core.incident import SEVERITIES, Change, Incident, Severity
 from core.policy import rfc3339
@@ -38,9 +39,11 @@ def watch_burns(engine: Engine, now: datetime, least: Decimal = LEAST_EXCESS) ->
         verdicts: dict[tuple[str, str], tuple[StoredBudget | None, BurnVerdict]] = {
             key: (None, BurnVerdict("clear", "the budget is no longer in force")) for key in opened
         }
+        outlooks = read_outlooks(connection, [stored.id for stored in budgets])
         for stored, readings in zip(budgets, measure_burns(connection, budgets, now), strict=True):
             key = (str(stored.budget.scope), CAUSE + stored.budget.period)
-            verdicts[key] = stored, judge_burn(readings, key in opened, catching_up, least=least)
+            over = over_plan(outlooks[stored.id].forecast, stored.budget, least) if stored.id in outlooks else ""
+            verdicts[key] = stored, judge_burn(readings, key in opened, catching_up, over, least)
         changes = [_change(key, *verdict, opened.get(key), now) for key, verdict in sorted(verdicts.items(), key=lambda v: v[0])]
         return [kept for change in changes if change is not None and (kept := _tell(connection, change)) is not None]
 

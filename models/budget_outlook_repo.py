@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,12 +11,16 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
+from core.budget_forecast import PeriodForecast
 from core.budgets import HourProfile
 from core.money import plain
 from core.profile import Learned
 from core.windows import QUARTER_HOUR
 from models.tables_budget import BudgetOutlookRow
 from models.tables_money import LedgerHeadRow
+
+_TIMES = ("as_of", "period_end", "exhausted_at", "earliest", "latest")
+_AMOUNTS = ("total", "low", "high", "wape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class Outlook:
     history_from: datetime | None
     history_to: datetime | None
     learned: Learned
+    forecast: PeriodForecast | None = None
 
 
 def closed_until(connection: Connection) -> datetime | None:
@@ -58,7 +63,7 @@ def keep_outlook(connection: Connection, outlook: Outlook) -> None:
     row = insert(BudgetOutlookRow).values(
         budget_id=outlook.budget_id, made_at=outlook.made_at, history_from=outlook.history_from, history_to=outlook.history_to,
         weeks=outlook.learned.weeks, profile=None if profile is None else [plain(weight) for weight in profile.weights],
-        profile_reason=outlook.learned.reason,
+        profile_reason=outlook.learned.reason, forecast=None if outlook.forecast is None else _written(outlook.forecast),
     )  # fmt: skip
     connection.execute(row.on_conflict_do_update(index_elements=["budget_id"], set_={c.name: c for c in row.excluded}))
 
@@ -70,4 +75,19 @@ def forget_outlooks(connection: Connection, but: Collection[int]) -> None:
 
 def _outlook(row: Any) -> Outlook:
     profile = None if row.profile is None else HourProfile(tuple(Decimal(weight) for weight in row.profile))
-    return Outlook(row.budget_id, row.made_at, row.history_from, row.history_to, Learned(profile, row.weeks, row.profile_reason))
+    learned = Learned(profile, row.weeks, row.profile_reason)
+    return Outlook(row.budget_id, row.made_at, row.history_from, row.history_to, learned, row.forecast and _read(row.forecast))
+
+
+def _written(found: PeriodForecast) -> dict[str, Any]:
+    values = {field.name: getattr(found, field.name) for field in fields(found)}
+    return {
+        name: plain(v) if isinstance(v, Decimal) else v.isoformat() if isinstance(v, datetime) else v
+        for name, v in values.items()
+    }
+
+
+def _read(stored: dict[str, Any]) -> PeriodForecast:
+    times = {name: datetime.fromisoformat(stored[name]) for name in _TIMES if stored[name]}
+    amounts = {name: Decimal(stored[name]) for name in _AMOUNTS if stored[name] is not None}
+    return PeriodForecast(**{**stored, **times, **amounts})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from sqlalchemy import BigInteger, Integer, String, Text
 from sqlalchemy.dialects.postgresql import JSONB
@@ -50,3 +51,4 @@ class BudgetOutlookRow(Base):
     weeks: Mapped[int] = mapped_column(Integer, nullable=False)
     profile: Mapped[list[str] | None] = mapped_column(JSONB(none_as_null=True))  # 168 weights, Monday 00:00 first; NULL: uniform
     profile_reason: Mapped[str] = mapped_column(Text, nullable=False)
+    forecast: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))  # core.budget_forecast.PeriodForecast

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
-from api.budget_view import budget_row, tree_rows
+from api.budget_view import budget_row, forecast_rows, tree_rows
 from api.deps import CallerDep, ConnectionDep, PartsDep, router
 from api.query import Live
 from api.schemas.budgets import (
@@ -16,6 +16,7 @@ from api.schemas.budgets import (
     Changed,
     ExemptionIn,
     ExemptionsOut,
+    ForecastsOut,
     LimitIn,
     LimitsOut,
     TreeOut,
@@ -58,6 +59,13 @@ def tree(parts: PartsDep, caller: CallerDep, connection: ConnectionDep, live: Li
     found = parts.standings.of(connection, mine, now, live=live)
     as_of = min((standing.at for standing in found), default=now)
     return {"rows": tree_rows(found), "as_of": as_of, "freshness": freshness(connection)}
+
+
+@reads.get("/v1/budgets/forecast", response_model=ForecastsOut)
+def forecasts(parts: PartsDep, caller: CallerDep, connection: ConnectionDep) -> dict[str, Any]:
+    """What each budget's running period is forecast to cost at its end, with an 80 % interval, and when its amount runs out."""
+    mine = [stored for stored in list_budgets(connection) if may_see(caller, str(stored.budget.scope))]
+    return {"rows": forecast_rows(connection, mine, parts.now())}
 
 
 @reads.get("/v1/limits", response_model=LimitsOut)

@@ -143,6 +143,32 @@ class TreeRowOut(BaseModel):
     unbudgeted_reason: str
 
 
+class ForecastRowOut(BaseModel):
+    """A forecast of a budget's running period from its own closed hours, at provisional rates; made about hourly."""
+
+    id: int
+    scope: str
+    period: Period
+    currency: str
+    amount: AmountOut
+    period_end: Time
+    as_of: Time | None = Field(description="The last closed hour it rests on; null: no forecast, see `reason`.")
+    total: AmountOut | None = Field(description="What the whole period is forecast to cost.")
+    low: AmountOut | None = Field(description="Lower end of the 80 % interval; null: too little history, see `reason`.")
+    high: AmountOut | None
+    exhausted_at: Time | None = Field(description="When the amount is reached; null: not within the period.")
+    earliest: Time | None = Field(description="The same at the interval's upper end.")
+    latest: Time | None = Field(description="The same at the interval's lower end.")
+    method: str | None
+    origins: int | None = Field(description="Past forecasts the method was chosen and the interval calibrated by.")
+    wape: str | None = Field(description="Error of those: sum of absolute errors / sum of what came.")
+    reason: str
+
+
+class ForecastsOut(BaseModel):
+    rows: list[ForecastRowOut]
+
+
 class TreeOut(BaseModel):
     rows: list[TreeRowOut]
     as_of: Time

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from sqlalchemy import Connection
 
-from api.budget_view import Standings, budget_row, tree_rows
+from api.budget_view import Standings, budget_row, forecast_rows, tree_rows
 from cli.options import Run, common, parse_ahead
 from cli.output import print_json, print_rows, say
 from cli.wiring import database, utc_now
@@ -28,6 +28,9 @@ SCOPE = click.option(
 )
 PERIOD = click.option("--period", type=click.Choice(PERIODS), default="month", show_default=True)
 TREE_COLUMNS = ("period", "currency", "amount", "spend", "children_amount", "unassigned", "unbudgeted_spend", "unbudgeted_reason")
+FORECAST_COLUMNS = (
+    "scope", "period", "currency", "amount", "total", "low", "high", "exhausted_at", "earliest", "method", "as_of", "reason",
+)  # fmt: skip
 ACTOR = click.option("--by", "actor", help="your name, for the audit trail (default: the login name)")
 
 
@@ -139,6 +142,17 @@ def tree_command(run: Run) -> None:
         rows = tree_rows(Standings(0, time.monotonic).of(connection, list_budgets(connection), now, live=True))
     if not run.as_json:
         rows = [{"budget": "  " * r["depth"] + r["scope"], **{name: r[name] for name in TREE_COLUMNS}} for r in rows]
+    print_rows(rows, as_json=run.as_json, empty="No budget yet: `tokenfuse budget set --scope tenant:ORG --amount 500`.")
+
+
+@budget.command("forecast")
+@common
+def forecast_command(run: Run) -> None:
+    """What each running period is forecast to cost, with an 80 % interval, and when its amount runs out."""
+    with database(run.settings) as engine, transaction(engine) as connection:
+        rows = forecast_rows(connection, list_budgets(connection), utc_now())
+    if not run.as_json:
+        rows = [{name: (row[name] if row[name] is not None else "–") for name in FORECAST_COLUMNS} for row in rows]
     print_rows(rows, as_json=run.as_json, empty="No budget yet: `tokenfuse budget set --scope tenant:ORG --amount 500`.")
 
 

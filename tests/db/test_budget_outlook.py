@@ -9,9 +9,9 @@ import pytest
 from decide_world import NOW, cap, meter, price_and_node
 from sqlalchemy import Engine, text
 
-from api.budget_view import Standings, budget_row
+from api.budget_view import Standings, budget_row, forecast_rows
 from control.budget_outlook import EVERY, refresh_outlooks
-from control.budgets import remove_budget
+from control.budgets import remove_budget, set_budget
 from core.budgets import HOUR
 from core.windows import QUARTER_HOUR, floor_time
 from models.budget_outlook_repo import read_outlooks
@@ -55,6 +55,28 @@ def test_pace_follows_the_profile_once_two_weeks_are_closed(db: Engine) -> None:
     assert (uniform["profile_weeks"], shaped["profile_weeks"]) == (None, 3)
     assert uniform["profile_reason"] == "no outlook was made yet: every hour is expected alike"
     assert Decimal(str(shaped["expected_share"])) < Decimal("0.43") < Decimal(str(uniform["expected_share"]))
+
+
+def test_the_running_period_is_forecast_with_an_interval_and_read_back(db: Engine) -> None:
+    with db.begin() as connection:
+        set_budget(connection, "tenant:acme/red", "month", Decimal(2000), "USD", "UTC", "ann", NOW)
+    before = forecasts(db)
+    closed_hours(db, 6)
+    refresh_outlooks(db, NOW)
+    after = forecasts(db)
+    assert (before["total"], before["reason"]) == (None, "the control loop has made no forecast yet")
+    assert abs(Decimal(str(after["total"])) - 30 * (8 * 9 + 16)) < 2
+    assert (after["low"], after["high"]) != (None, None)
+    assert after["exhausted_at"] is not None
+    with db.begin() as connection:
+        (kept,) = read_outlooks(connection, [n.id for n in list_budgets(connection)]).values()
+    assert kept.forecast is not None
+    assert (kept.forecast.period_end, kept.forecast.total) == (after["period_end"], after["total"])
+
+
+def forecasts(db: Engine) -> dict[str, object]:
+    with db.begin() as connection:
+        return forecast_rows(connection, list_budgets(connection), NOW)[0]
 
 
 @pytest.mark.parametrize(
