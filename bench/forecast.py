@@ -1,4 +1,4 @@
-"""Forecasts on real load by rolling origin: ``python -m bench.forecast [DATA]`` prints errors, intervals held, errors of totals."""
+"""Forecasts on real load by rolling origin: ``python -m bench.forecast [DATA]`` prints errors and how often intervals held."""
 
 from __future__ import annotations
 
