@@ -32,6 +32,7 @@ ROWS = {
     "month": "bench.ledger_month",
     "scrape": "bench.scrape_map",
     "bills": "bench.bill_import",
+    "detect": "bench.detect",
 }
 """Each module's ``measure(*, quick)`` gives one row."""
 PAGE = Path(__file__).parent.parent / "docs/bench-measured.md"
