@@ -49,6 +49,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "rules": ("cli.commands.rules", "what is watched and what fired: list, set, test, backtest, alerts"),
     "tags": ("cli.commands.tags", "cost-allocation tags on AWS: plan, apply, activate, status"),
     "tenants": ("cli.commands.tenants", "tenants, identity rules and their preview, names from LiteLLM"),
+    "classes": ("cli.commands.classes", "workload classes: train, list, show, activate, rename"),
     "audit": ("cli.commands.breaker", "the audit trail: list, verify"),
 }
 

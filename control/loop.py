@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 import psycopg
 from sqlalchemy import Engine
 
-from control.burn_alerts import watch_burns
 from control.budget_outlook import refresh_outlooks
 from control.budget_standing import keep_standings
 from control.budget_watch import WatchReport, watch
+from control.burn_alerts import watch_burns
 from control.channels import channel_effectors, sync_tickets
 from control.charge_join import JoinPlace, rejoin_due
 from control.fleet.actions import settle
@@ -38,6 +38,7 @@ from control.outbox import drain
 from control.policy_publish import POLICY_TTL, GuardRules, publish
 from control.rule_watch import watch_rules
 from control.standing_check import check_next
+from control.workload_versions import Schedule, add_new_classes, train_due
 from core.breaker_values import Breaker, BreakerPolicy
 from core.errors import TokenfuseError
 from core.ports import Effector
@@ -78,6 +79,7 @@ class ControlSettings:
     tickets_every_s: float = 30.0
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     rules_every_s: float = 15.0
+    classes_every_s: float = 10.0
     node_tags: tuple[str, ...] = ()
     fleet: FleetSettings = field(default_factory=FleetSettings)
     fleet_every_s: float = 2.0
@@ -208,6 +210,7 @@ class _Lanes:
             self._tickets,
             self._budgets,
             self._standing,
+            self._classes,
             self._join,
             self._rules,
         ):
@@ -282,6 +285,15 @@ class _Lanes:
             for rule, scope, event in report.events if report is not None else ():
                 log.warning("rule %s %s on %s", rule, event, scope)
             self._stop.wait(self._settings.rules_every_s)
+
+    def _classes(self) -> None:
+        """A burst of requests unlike every class gets one of its own; once a week classes are found anew."""
+        while self._settings.data_dir is not None and not self._stop.wait(self._settings.classes_every_s):
+            place, now = self._settings.data_dir, self._settings.now()
+            for burst, made in _guarded("looking for new classes", add_new_classes, self._engine, place, now) or ():
+                told = made.classes[-1]
+                log.warning("new workload class %d (%s): %d requests", told.number, told.name, burst.requests)
+            _guarded("training workload classes", train_due, self._engine, place, Schedule(), now)
 
     def _standing(self) -> None:
         """One day a turn: each reads some days of the archive."""

@@ -7,14 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from spool_samples import spool
-
 from core.ports import LogBatch
 from core.tokens import TokenCounts
 from core.usage import Deployment, TenantPath, UsageRecord, encode_line, line_fields
 from core.usage_codec import encode_usage
 from eventlog.archive import archive_segments
 from eventlog.manifest import segments
+from eventlog.spool import SpoolLog, SpoolSettings
 
 START = datetime(2026, 11, 30, 10, tzinfo=UTC)
 CHAT, CODE, AGENT, CONTRACT = (
@@ -51,7 +50,7 @@ def mixed(count: int, kinds: Sequence[Kind] = (CHAT, CODE, AGENT), start: dateti
 def archive(folder: Path, records: Iterable[UsageRecord], lines: Iterable[str] | None = None) -> Path:
     """Pack records into the archive of ``folder``; ``lines`` in the place of their own."""
     records = list(records)
-    log = spool(folder / "log")
+    log = SpoolLog(folder / "log", SpoolSettings(), lambda: datetime.now(UTC))
     log.append(
         "usage", LogBatch(list(lines or (encode_line(line_fields(r)) for r in records)), [encode_usage(r) for r in records])
     )
