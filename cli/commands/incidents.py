@@ -60,7 +60,8 @@ def show(run: Run, incident_id: int) -> None:
         say(f"Tripped at {plain(trip['spend'])} of {plain(trip['cap'])} {trip['currency']} this {trip['period']}.")
     say(f"Money at risk: {_words(row['at_risk'], 'nothing measured it')}")
     say(f"Spent after the trip: {_words(row['overshoot'], row['overshoot_reason'])}")
-    print_rows(told["moments"], as_json=False, title="Story")
+    moments = [{**m, "epoch": "none" if m["epoch"] is None else m["epoch"]} for m in told["moments"]]
+    print_rows(moments, as_json=False, title="Story")
     print_rows(told["sent"], as_json=False, title="Sent and done", empty="Nothing was sent.")
     tickets = [{name: t[name] for name in ("channel", "external_id", "status", "assignee", "url")} for t in told["tickets"]]
     print_rows(tickets, as_json=False, title="Tickets", empty="No ticket.")
