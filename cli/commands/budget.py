@@ -133,6 +133,12 @@ def list_command(run: Run) -> None:
         print_rows(budget_rows(connection), as_json=run.as_json, empty="No budget yet.")
 
 
+def _tree_cells(row: dict[str, Any]) -> dict[str, Any]:
+    """A budget without children has nothing to compare: a dash, for "unknown" would be wrong."""
+    whole = ("children_amount", "unassigned", "unbudgeted_spend")
+    return {name: "–" if name in whole and not row["children"] else row[name] for name in TREE_COLUMNS}
+
+
 @budget.command("tree")
 @common
 def tree_command(run: Run) -> None:
@@ -141,7 +147,7 @@ def tree_command(run: Run) -> None:
     with database(run.settings) as engine, transaction(engine) as connection:
         rows = tree_rows(Standings(0, time.monotonic).of(connection, list_budgets(connection), now, live=True))
     if not run.as_json:
-        rows = [{"budget": "  " * r["depth"] + r["scope"], **{name: r[name] for name in TREE_COLUMNS}} for r in rows]
+        rows = [{"budget": "  " * r["depth"] + r["scope"], **_tree_cells(r)} for r in rows]
     print_rows(rows, as_json=run.as_json, empty="No budget yet: `tokenfuse budget set --scope tenant:ORG --amount 500`.")
 
 
