@@ -87,15 +87,15 @@ def test_what_is_refused_says_why(api: Api, operate: str, token: TokenMaker) -> 
 
 @pytest.mark.usefixtures("billed")
 def test_nodes_have_effective_rates(api: Api, operate: str, token: TokenMaker) -> None:
-    july = "/v1/nodes?from=2026-07-01T00:00:00Z&to=2026-08-01T00:00:00Z"
-    assert api.get(july, operate).json()["rows"] == []
+    july = {"from": "2026-07-01T00:00:00Z", "to": "2026-08-01T00:00:00Z"}
+    assert api.get("/v1/nodes", operate, **july).json()["rows"] == []
     api.post("/v1/matches", operate, CONFIRM)
-    answer = api.get(july, operate).json()
+    answer = api.get("/v1/nodes", operate, **july).json()
     (row,) = answer["rows"]
     names = ("cluster", "node", "resource_id", "matched_by", "hours", "gpus", "effective_cost", "effective_per_gpu_hour")
     assert [row[name] for name in names] == ["lab", "n1", "i-1", "person", "1", 8, "13", "1.625"]
     parts = [*row["gpu_cost"].values(), row["cpu_cost"], row["memory_cost"]]
     assert (sum(map(Decimal, parts)), answer["total_rows"], "hour" in row) == (13, 1, False)
-    (hourly,) = api.get(f"{july}&by_hour=true", operate).json()["rows"]
+    (hourly,) = api.get("/v1/nodes", operate, by_hour="true", **july).json()["rows"]
     assert hourly["hour"].startswith("2026-07-01T")
-    assert api.get(july, token("read", tenant="acme")).status_code == 403
+    assert api.get("/v1/nodes", token("read", tenant="acme"), **july).status_code == 403
