@@ -103,7 +103,8 @@ def _may_issue(connection: Connection, book: CostBook, ask: IssueAsk) -> None:
 
 
 def _power(connection: Connection, file: BookFile, month: date, until: date) -> tuple[list[BookLine], tuple[str, ...]]:
-    prices = Prices([rate for rate in read_rates(connection) if rate.kind in ("kwh", "pue")], file.book.currency)
+    tariffs = [rate for rate in read_rates(connection) if rate.kind in ("kwh", "pue")]
+    prices = Prices(tariffs, file.book.currency, file.book.decimals)
     lines: list[BookLine] = []
     unmeasured: list[str] = []
     for entry in file.power:

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from core.cost_book import BookLine, CostBook, days_of
+from core.depreciation import CENTS
 from core.errors import BadInput
 from core.money import CONTEXT, ZERO, plain, quantize, split
 from core.rates import BASIS_ORDER, PricedSpan, Rate, priced_spans, pue_at, sku_key
@@ -78,10 +79,11 @@ class MonthEnergy:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """``rates`` of kind kwh and pue; the tariff must be in ``currency``."""
+    """``rates`` of kind kwh and pue; the tariff must be in ``currency``. ``decimals``: of a month's amount."""
 
     rates: Sequence[Rate]
     currency: str
+    decimals: int = CENTS
 
 
 def known_energy(book: CostBook, entry: PowerEntry, month: date, until: date) -> MonthEnergy:
@@ -114,22 +116,45 @@ def known_energy(book: CostBook, entry: PowerEntry, month: date, until: date) ->
 
 
 def power_lines(entry: PowerEntry, energy: Iterable[Energy], prices: Prices, until: date) -> list[BookLine]:
-    """Lines by day and node of the days before ``until``. Raises BadInput where a kWh has no tariff in the book's currency."""
-    amounts: dict[tuple[date, str], Fraction] = defaultdict(Fraction)
+    """Lines by day and node of the days before ``until``; the month's amount is rounded once, to the book's decimals.
+
+    Raises BadInput where a kWh has no tariff in the book's currency.
+    """
+    exact: dict[date, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
     drawn: dict[tuple[date, str], Decimal] = defaultdict(lambda: ZERO)
     for one in energy:
         for part in _days(one):
-            key = part.window.start.date(), part.node
-            if key[0] >= until:
+            day = part.window.start.date()
+            if day >= until:
                 continue
             with localcontext(CONTEXT):
-                drawn[key] += part.kwh
-            amounts[key] += _cost(entry, part, prices)
+                drawn[day, part.node] += part.kwh
+            exact[day][part.node] += _cost(entry, part, prices)
+    amounts = _rounded(exact, prices.decimals)
     return [
-        BookLine(day, entry.id, "power", node, _quantum(amounts[day, node]), quantity=quantize(kwh), unit="kWh",
+        BookLine(day, entry.id, "power", node, amounts[day, node], quantity=quantize(kwh), unit="kWh",
                  description=f"power of {entry.id}: {METER_WORDS[entry.meter]}")
         for (day, node), kwh in sorted(drawn.items())
     ]  # fmt: skip
+
+
+def _rounded(exact: Mapping[date, Mapping[str, Fraction]], decimals: int) -> dict[tuple[date, str], Decimal]:
+    """Each day's share of the sum so far, rounded as a whole and shared over its nodes exactly.
+
+    Rounding the running sum, not the days, gives the month its amount rounded once and leaves former days as they were issued
+    when later ones become known; a day is never below zero.
+    """
+    found: dict[tuple[date, str], Decimal] = {}
+    whole, issued = Fraction(0), ZERO
+    for day, nodes in sorted(exact.items()):
+        whole += sum(nodes.values())
+        so_far = Decimal(f"{round(whole * 10**decimals)}E-{decimals}")
+        with localcontext(CONTEXT):
+            of_day, issued = so_far - issued, so_far
+        weights = {node: _quantum(amount) for node, amount in nodes.items()}
+        shares = split(of_day, weights if any(weights.values()) else dict.fromkeys(nodes, 1))
+        found |= {(day, node): share for node, share in shares.items()}
+    return found
 
 
 def _cost(entry: PowerEntry, part: Energy, prices: Prices) -> Fraction:

@@ -265,3 +265,42 @@ def test_energy_over_midnight_is_two_days() -> None:
     )
     assert [(line.day.day, line.amount) for line in lines] == [(1, Decimal("1.5")), (2, Decimal("1.5"))]
     assert day_window(date(2026, 7, 2)).start == start + timedelta(minutes=30)
+
+
+SITE = [kwh("0.24"), pue("1.28")]
+
+
+@pytest.mark.parametrize(
+    ("what", "declared", "decimals", "amount"),
+    [
+        ("nothing to round", "1000", 2, "307.20"),
+        ("half a cent and more", "1000.02", 2, "307.21"),
+        ("whole yen", "1000", 0, "307"),
+        ("a month under one cent", "0.01", 2, "0"),
+    ],
+)
+def test_a_months_power_is_rounded_once(what: str, declared: str, decimals: int, amount: str) -> None:
+    """1000 kWh × 0.24 × 1.28 is 307.20 however many nodes and days share it; the kWh add up to what was declared."""
+    entry = PowerEntry("p", ("n1", "n2"), "declared", "rack", declared={JULY: Decimal(declared)})
+    energy = known_energy(book(asset(nodes=("n1", "n2"))), entry, JULY, END_OF_JULY)
+    lines = power_lines(entry, energy.energy, Prices(SITE, "EUR", decimals), END_OF_JULY)
+    assert total(line.amount for line in lines) == Decimal(amount), what
+    assert total(line.quantity or Decimal(0) for line in lines) == Decimal(declared)
+    assert len(lines) == 62
+    assert all(line.amount >= 0 for line in lines)
+
+
+SEEN = st.tuples(st.integers(0, 30), st.sampled_from(["n1", "n2", "n3"]), st.decimals(min_value=0, max_value=500, places=9))
+
+
+@given(st.lists(SEEN, max_size=40), st.integers(1, 31), st.integers(0, 4))
+def test_metered_power_adds_up_and_what_was_issued_stays(seen: list[tuple[int, str, Decimal]], day: int, decimals: int) -> None:
+    """Any energy, any day of issue: the month is its exact cost rounded once, and its first days are those issued before."""
+    entry = PowerEntry("p", ("n1", "n2", "n3"), "gpus", "rack")
+    energy = [Energy(node, day_window(JULY + timedelta(days=n)), drawn) for n, node, drawn in seen]
+    prices, until = Prices(SITE, "EUR", decimals), JULY + timedelta(days=day)
+    whole = power_lines(entry, energy, prices, END_OF_JULY)
+    exact = total(one.kwh for one in energy) * Decimal("0.3072")
+    assert total(line.amount for line in whole) == round(exact, decimals)
+    assert all(line.amount >= 0 for line in whole)
+    assert power_lines(entry, energy, prices, until) == [line for line in whole if line.day < until]

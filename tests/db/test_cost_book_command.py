@@ -88,6 +88,20 @@ def test_a_month_is_a_bill_of_machines_costs_and_taxes(command: Command, tmp_pat
     assert (node["instance_type"], node["billed_cost"], node["hours"]) == ("2x H100-80GB", "95", "24")
 
 
+def test_an_invoice_of_two_nodes_has_no_dust(command: Command, db: Engine, tmp_path: Path) -> None:
+    """1000 kWh × 0.24 × 1.28 over two nodes and 31 days is 307.20, and the bill's total is what the entries say."""
+    with db.begin() as connection:
+        since = JULY - timedelta(days=400)
+        kwh = Rate("kwh", "rack-7", money("0.24", "EUR"), "contracted", "supply contract", since)
+        add_rates(connection, [kwh, Rate("pue", "rack-7", money("1.28", "XXX"), "effective", "measured", since)], JULY)
+    body = BOOK.replace("[gpu-01]", "[gpu-01, gpu-02]").replace('{2026-07: "1488"}', '{2026-07: "1000"}')
+    _, done, _ = issue(command, tmp_path, body)
+    assert done["by_kind"]["power"] == "307.2"
+    assert done["imported"][0]["totals"][0]["billed"] == "3215"  # 1860 + 620 + 310 + 307.20 + 117.80
+    code, shown, _ = command("show", "charges", "--by", "source")
+    assert (code, [row["billed_cost"] for row in shown]) == (0, ["3215"])
+
+
 def test_the_ledger_closes_on_it(command: Command, db: Engine, tmp_path: Path, tariff: None) -> None:
     """One of two GPUs served for two hours of a day that cost 95 for the node: 95 / 24 / 2 an hour; the other is unassigned."""
     with db.begin() as connection:
@@ -159,7 +173,7 @@ def test_measured_power_and_what_was_not_measured(command: Command, db: Engine, 
         rows = [{**key, "hour": JULY + timedelta(hours=n), "gpu": gpu, **seen} for n in (0, 1) for gpu in ("a", "b")]
         connection.execute(insert(GpuHourRow), rows)
     _, done, _ = issue(command, tmp_path, body)
-    assert done["by_kind"]["power"] == "0.3125"
+    assert done["by_kind"]["power"] == "0.31"
     assert done["unmeasured"] == ["rack-7: gpu-01: 742 of 744 hours were not measured"]
     final = ("--final", "--invoice-id", "R")
     code, _, error = issue(command, tmp_path, body, *final)
