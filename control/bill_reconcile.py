@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from core.bill_facts import BillFacts, Costs, LedgerMoney, MachineMoney, View
 from core.bill_reconcile import rows, unnamed, waterfall
+from core.billing import month_of
 from core.capacity_charges import HourShare
 from core.money import CONTEXT, ZERO, total
 from core.shared_cost import taken_by
@@ -46,9 +47,12 @@ def reconcile(
     received_at, rows, difference, open}.
 
     ``rows``: {step, bucket, parent, billed_cost, effective_cost, hint, is_open, is_difference}; ``difference`` is what no row
-    names, in sum over steps without sign: 0, or something is wrong. ``period`` is a billing period, in the usage view a month.
+    names, in sum over steps without sign: 0, or something is wrong. ``period`` is a month: of the billing periods that begin in
+    it (``core.billing.month_of``), each has a waterfall of its own; in the usage view of what was used in it.
     """
-    scopes = [scope for scope in billed_periods(connection, view) if period in (None, scope.first)]
+    scopes = billed_periods(connection, view)
+    if period is not None:
+        scopes = [scope for scope in scopes if month_of(scope.first) == month_of(period)]
     return [found for scope in scopes for found in _of_scope(connection, scope) if currency in (None, found["currency"])]
 
 
@@ -74,6 +78,7 @@ def _of_scope(connection: Connection, scope: Scope) -> list[dict[str, Any]]:
             is_joined=is_joined,
             machines=hours.machines(currency),
             ledger=hours.ledger(currency),
+            runs_into=scope.runs_into,
             shared={(rule, bucket): amount for (rule, bucket, unit), amount in taken.items() if unit == currency},
         )
         found.append(_answer(scope, currency, facts, deliveries, hours.states[currency]))

@@ -61,7 +61,8 @@ class BillFacts:
     """What is known of one period's bills in one currency.
 
     ``stated``: what the deliveries say they are, None in the usage view. ``months``: by month of use ("2026-07"), in the usage
-    view by billing period, of which ``own`` is the one asked for. ``joined``: on machines, by bucket; ``unmatched``: by
+    view by billing period, of which ``own`` is the one asked for and ``runs_into`` the one in which a billing period that
+    does not begin on the 1st ends; '' are charges that tell no day of use. ``joined``: on machines, by bucket; ``unmatched``: by
     (bucket, reason of ``core.charge_join``), None where only the rest is known; ``is_joined``: every delivery went through the
     join. ``shared``: money of no machine that rules spread, by rule and bucket."""
 
@@ -76,3 +77,4 @@ class BillFacts:
     machines: MachineMoney = MachineMoney()
     ledger: LedgerMoney = LedgerMoney()
     shared: Mapping[tuple[str, str], Decimal] = field(default_factory=dict)
+    runs_into: str = ""

@@ -65,6 +65,7 @@ class Step:
         )
 
 
+NO_DAY = "counted in the month of the billing period: `tokenfuse show charges --by day,service`"
 OPEN_HINTS: Mapping[str, str] = {
     "not closed yet": "run `tokenfuse ledger close`",
     "closed before this bill": "run `tokenfuse ledger close`: the bill makes a new version of these quarter hours",
@@ -126,8 +127,11 @@ def _months(facts: BillFacts, whole: Costs) -> Step:
     word, about = ("used", "a correction or late usage of another month") if facts.view == "invoice" else (
         "billed", "a correction or late usage, billed in another month"
     )  # fmt: skip
+    own = (facts.own, facts.runs_into)
     parts = [
-        Part(f"{word} in {month}", costs.effective, costs.billed, "" if month == facts.own else about)
+        Part(f"{word} in {month}", costs.effective, costs.billed, "" if month in own else about)
+        if month
+        else Part("no day of use told", costs.effective, costs.billed, NO_DAY)
         for month, costs in sorted(facts.months.items())
         if costs
     ]

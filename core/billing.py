@@ -103,6 +103,16 @@ def known_list(kind: str, list_cost: Decimal | None, effective: Decimal) -> Deci
     return None if kind in ("usage", "purchase") and list_cost == 0 and effective != 0 else list_cost
 
 
+def month_of(period: date) -> date:
+    """The month a billing period belongs to wherever a month is asked for: that of its first day, whatever day that is."""
+    return period.replace(day=1)
+
+
+def period_name(period: date) -> str:
+    """How a billing period is shown: "2026-07", and with its first day where that is not the month's."""
+    return f"{period:%Y-%m}" if period.day == 1 else period.isoformat()
+
+
 @dataclass(frozen=True, slots=True)
 class Charge:
     """One billing line, or part of one. Empty text: the line does not say. A cost of None is unknown, never zero."""

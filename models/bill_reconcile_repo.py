@@ -37,6 +37,11 @@ class Scope:
         return f"{self.first:%Y-%m}"
 
     @property
+    def runs_into(self) -> str:
+        """The month that a billing period which does not begin on the 1st ends in, else ''."""
+        return f"{self.after:%Y-%m}" if self.view == "invoice" and self.first.day > 1 else ""
+
+    @property
     def window(self) -> Window:
         return Window(*(datetime.combine(day, time(0), tzinfo=UTC) for day in (self.first, self.after)))
 
@@ -65,9 +70,9 @@ class LineSum:
 
 
 _CHARGES = "charge_day c JOIN bill_delivery d ON d.id = c.delivery AND d.status = 'current'"
-_USED = "coalesce(date_trunc('month', c.day)::date, d.billing_period)"
+_USED = "date_trunc('month', coalesce(c.day, d.billing_period))::date"
 _IN_SCOPE: Mapping[View, str] = {"invoice": "d.billing_period = :first", "usage": f"{_USED} = :first"}
-_OTHER_TIME: Mapping[View, str] = {"invoice": _USED, "usage": "d.billing_period"}
+_OTHER_TIME: Mapping[View, str] = {"invoice": "c.day", "usage": "CASE WHEN c.day IS NOT NULL THEN d.billing_period END"}
 _NODE = "node_charge n JOIN bill_delivery d ON d.id = n.delivery AND d.status = 'current'"
 _DELIVERY_IN_SCOPE: Mapping[View, str] = {
     "invoice": _IN_SCOPE["invoice"],
@@ -102,8 +107,9 @@ def bucket_costs(connection: Connection, scope: Scope) -> dict[str, dict[str, Co
 
 
 def month_costs(connection: Connection, scope: Scope) -> dict[str, dict[str, Costs]]:
-    """Charges by currency and month of use ("2026-07"), in the usage view by billing period."""
-    return _charge_costs(connection, scope, f"to_char({_OTHER_TIME[scope.view]}, 'YYYY-MM')")
+    """Charges by currency and month of use ("2026-07"), in the usage view by billing period; '' of those that
+    tell no day of use."""
+    return _charge_costs(connection, scope, f"coalesce(to_char({_OTHER_TIME[scope.view]}, 'YYYY-MM'), '')")
 
 
 def _charge_costs(connection: Connection, scope: Scope, key: str) -> dict[str, dict[str, Costs]]:

@@ -204,8 +204,10 @@ def charges_by(
 ) -> list[dict[str, Any]]:
     """Costs of the current deliveries (or of those that held ``as_of``) by ``keys`` and currency.
 
-    ``billing_months``: issuer's periods that begin in [from, to); ``days``: UTC days of use in [start, end): the two answers to
-    "the cost of July". ``list_cost`` leaves out rows that buy other rows; ``effective_without_list`` is what has no list price.
+    ``billing_months``: issuer's periods that begin in [from, to); ``days``: UTC days of use in [start, end), a charge that tells
+    none counting on its billing period's first: the two answers to "the cost of July".
+
+    ``list_cost`` leaves out rows that buy other rows; ``effective_without_list`` is what has no list price.
     ``memo_cost`` repeats cost that stands in other rows. Raises BadInput for an unknown key.
     """
     columns = [_key(key) for key in keys]
@@ -217,7 +219,7 @@ def charges_by(
         where.append("c.billing_period >= :first AND c.billing_period < :last")
         parameters |= {"first": billing_months[0], "last": billing_months[1]}
     if days is not None:
-        where.append("c.day >= :start AND c.day < :end")
+        where.append(f"{_DAY} >= :start AND {_DAY} < :end")
         parameters |= {"start": days.start.date(), "end": days.end.date()}
     for number, (key, value) in enumerate((filters or {}).items()):
         where.append(f"{'c.currency' if key == 'currency' else _key(key)}::text = :value{number}")
@@ -235,6 +237,7 @@ def charges_by(
     return [dict(zip(out, row, strict=True)) for row in connection.execute(text(query), parameters)]
 
 
+_DAY = "coalesce(c.day, d.billing_period)"
 _HELD = "d.status <> 'refused' AND d.received_at <= :as_of AND (d.superseded_at IS NULL OR d.superseded_at > :as_of)"
 _TAG = re.compile(r"^tag:([^'\\]+)$")
 
@@ -249,4 +252,4 @@ def _key(key: str) -> str:
         raise BadInput("is not a key of charges", field="by", value=key, hint=f"use {', '.join(CHARGE_KEYS)} or tag:NAME")
     if key in ("source", "export"):
         return f"d.{key}"
-    return "date_trunc('month', c.day)::date" if key == "month" else f"c.{key}"
+    return f"date_trunc('month', {_DAY})::date" if key == "month" else f"c.{key}"

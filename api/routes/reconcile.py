@@ -18,7 +18,11 @@ from models.quality_repo import freshness
 routes = router("read", tags=["cost"])
 PeriodText = Annotated[
     str | None,
-    Query(max_length=7, description="A billing period; in the usage view a month. Default: the newest.", examples=["2026-07"]),
+    Query(
+        max_length=7,
+        description="A month: billing periods that begin in it; in the usage view what was used in it. Default: the newest.",
+        examples=["2026-07"],
+    ),
 ]
 CurrencyText = Annotated[str | None, Query(pattern=r"^[A-Z]{3}$", description="One currency; they are never added.")]
 
@@ -31,14 +35,14 @@ def reconcile(
     currency: CurrencyText = None,
     view: View = "invoice",
 ) -> dict[str, Any]:
-    """The waterfall of one period by invoice or by use: every step adds up exactly, every difference has a name and a hint."""
+    """The waterfalls of one month by invoice or by use: every step adds up exactly, every difference has a name and a hint."""
     require_all_tenants(caller, "bills")
     known = [scope.first for scope in billed_periods(connection, view)]
     first = _month(period) if period else max(known, default=None)
     found = compare(connection, view=view, period=first, currency=currency) if first else []
     return {
         "period": f"{first:%Y-%m}" if first else None,
-        "periods": [f"{one:%Y-%m}" for one in known],
+        "periods": list(dict.fromkeys(f"{one:%Y-%m}" for one in known)),
         "waterfalls": found,
         "meta": {"basis": "allocation", "freshness": freshness(connection)},
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date, timedelta
 from decimal import Decimal
@@ -16,6 +16,7 @@ from cli.options import Run, common, parse_time, window_options
 from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database, utc_now
 from control.money_in import asked_currency, charges_in
+from core.billing import month_of, period_name
 from core.currencies import require_currency
 from core.errors import BadInput, Conflict, Refused, Unavailable
 from core.money import plain
@@ -44,7 +45,7 @@ ACCEPTABLE = ("shorter", "older", "overlap")
 @click.option("--currency", default="", metavar="XXX", help="for files that name no currency")
 @click.option("--net", is_flag=True, help="AWS: costs with private discounts in each price, from the net columns")
 @click.option("--mapping", metavar="FILE", type=click.Path(path_type=Path), help="for formats read by a mapping file")
-@click.option("--month", metavar="YYYY-MM", help="only this billing period")
+@click.option("--month", metavar="YYYY-MM", help="only billing periods that begin in this month")
 @click.option("--accept", multiple=True, type=click.Choice(ACCEPTABLE), help="allow what the rules refuse; may be repeated")
 @click.option("--instead-of", default="", metavar="EXPORT", help="the named export's delivery of the period gives way")
 @click.option("--endpoint-url", metavar="URL", help="S3-compatible endpoint, for s3:// places that are not Amazon's")
@@ -103,7 +104,7 @@ def bill(
 
 def _of_month(found: Sequence[FoundDelivery], month: date | None, origin: str) -> list[FoundDelivery]:
     """The deliveries of a month, and those whose lines will say of which they are. Raises BadInput where there is none."""
-    chosen = [one for one in found if month is None or one.period in (None, month)]
+    chosen = [one for one in found if month is None or one.period is None or month_of(one.period) == month]
     if not chosen and month is not None:
         raise no_such_month((one.period for one in found if one.period), month, origin)
     return chosen
@@ -135,7 +136,7 @@ def report(done: list[ImportedBill], refused: list[dict[str, Any]]) -> None:
     for one in done:
         totals = "; ".join(f"{t['currency']} billed {t['billed']}, effective {t['effective']}" for t in one.totals)
         final = f"invoice {', '.join(one.invoice_ids)}" if one.is_final else "not final"
-        place = f"{one.source} {one.export} {one.billing_period:%Y-%m} version {one.version}"
+        place = f"{one.source} {one.export} {period_name(one.billing_period)} version {one.version}"
         say(f"{place}: {one.status}, {one.rows:,} rows, {final}.")
         say(f"  {totals}")
         for change in one.restated:
@@ -190,7 +191,7 @@ def bills(run: Run, every: bool) -> None:
         shared = {
             "source": one.source,
             "export": one.export,
-            "period": f"{one.billing_period:%Y-%m}",
+            "period": period_name(one.billing_period),
             "version": one.version,
             "status": one.status,
             "final": one.is_final,
@@ -222,7 +223,10 @@ def charges(
     via: str,
     window: Window,
 ) -> None:
-    """Charges of the bills in force, on both bases, by any keys; --from and --to are UTC days of use, not of the invoice."""
+    """Charges of the bills in force, on both bases, by any keys; --from and --to are UTC days of use, not of the invoice.
+
+    A charge that tells no day of use counts in the month its billing period begins in.
+    """
     by_invoice = invoice_from is not None or invoice_to is not None
     context = click.get_current_context()
     by_usage = any(context.params.get(name) is not None for name in ("from_", "to"))
@@ -241,9 +245,20 @@ def charges(
     with database(run.settings) as engine, transaction(engine) as connection:
         if into is None:
             print_rows(charges_by(connection, keys, **asked), as_json=run.as_json, empty=empty)
+            if by_usage and not run.as_json:
+                _say_undated(charges_by(connection, ["day"], **asked))
             return
         to = asked_currency(into, run.settings.currency, "--in")
         print_in_currency(run, charges_in(connection, keys, to, via=via, **asked), empty)
+
+
+def _say_undated(by_day: Sequence[Mapping[str, Any]]) -> None:
+    """Charges that tell no day are in a view of days all the same: their money must not be missing from the month."""
+    for row in by_day:
+        if row["day"] is None:
+            money = f"{row['currency']} {plain(row['billed_cost'])} billed"
+            said = f"{row['rows']:,} charges tell no day of use ({money})"
+            say(f"{said}: they count in the month their billing period begins in.")
 
 
 def _pair(item: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from cli.options import Run, common
 from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database
 from control.bill_reconcile import reconcile as compare
+from core.billing import period_name
 from core.currencies import require_currency
 from core.money import plain, total
 from models.database import transaction
@@ -33,7 +34,7 @@ TITLES: Mapping[str, str] = {
 
 
 @click.command()
-@click.option("--period", metavar="YYYY-MM", help="one billing period (with --by-usage: one month of use); default: all")
+@click.option("--period", metavar="YYYY-MM", help="billing periods that begin in this month (with --by-usage: what was used in it); default: all")
 @click.option("--currency", metavar="XXX", help="one currency only; currencies are never added")
 @click.option("--by-usage", is_flag=True, help="what was used in a month, whichever invoice charges it (UTC months)")
 @common
@@ -56,7 +57,7 @@ def reconcile(run: Run, period: str | None, currency: str | None, by_usage: bool
     broken = [one for one in found if one["difference"]]
     for one in broken:
         amount = plain(one["difference"])
-        sys.stderr.write(f"{one['billing_period']:%Y-%m} {one['currency']}: {amount} has no name, see above\n")
+        sys.stderr.write(f"{period_name(one['billing_period'])} {one['currency']}: {amount} has no name, see above\n")
     return 1 if broken else 0
 
 
@@ -67,7 +68,7 @@ def _row(one: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _print(one: Mapping[str, Any]) -> None:
     """One table: each step's whole, then the parts that add up to it."""
-    what = f"{'Used in' if one['view'] == 'usage' else 'Invoiced for'} {one['billing_period']:%Y-%m}, {one['currency']}"
+    what = f"{'Used in' if one['view'] == 'usage' else 'Invoiced for'} {period_name(one['billing_period'])}, {one['currency']}"
     say(f"{what}, {one['state']}: {_deliveries(one['deliveries'])}")
     lines: list[dict[str, Any]] = []
     for step, title in TITLES.items():
@@ -99,7 +100,7 @@ def _part(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _deliveries(found: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(
-        f"{d['source']} {d['export']} {d['billing_period']:%Y-%m} version {d['version']}"
+        f"{d['source']} {d['export']} {period_name(d['billing_period'])} version {d['version']}"
         + (f", invoice {', '.join(d['invoice_ids'])}" if d["is_final"] else ", not final")
         for d in found
     )

@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Protocol
 
+from core.billing import period_name
 from core.errors import BadInput
 from ingest.billing.adapter import BillOptions
 
@@ -56,7 +57,7 @@ class FoundDelivery:
 
 def no_such_month(periods: Iterable[date], month: date, origin: str) -> BadInput:
     """The error of a place without a delivery of the month that was asked for."""
-    there = ", ".join(f"{period:%Y-%m}" for period in sorted(set(periods)))
+    there = ", ".join(period_name(period) for period in sorted(set(periods)))
     value = f"{month:%Y-%m}"
     return BadInput("holds nothing of this billing period", where=origin, field="month", value=value, hint=f"it holds {there}")
 

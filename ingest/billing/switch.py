@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
+from core.billing import month_of, period_name
 from core.errors import Conflict
 from core.money import plain
 from ingest.billing.adapter import BillAdapter, BillOptions
@@ -218,7 +219,7 @@ class Switch:
     def _judge(self, connection: Connection, former: BillVersion | None, bill: BillVersion) -> BillVersion | None:
         """Whether the new version may hold beside the others and in the former one's place. Raises Conflict; nothing stays.
         Returns the delivery of another export that gave way."""
-        accept, name = self._job.accept, f"{bill.export} {bill.billing_period:%Y-%m}"
+        accept, name = self._job.accept, f"{bill.export} {period_name(bill.billing_period)}"
         if former is not None and not accept.shorter:
             old, new = charged_days(connection, former)[1], charged_days(connection, bill)[1]
             if bill.rows == 0 or (old is not None and (new is None or new < old)):
@@ -255,7 +256,8 @@ def imported(bill: BillVersion, status: str) -> ImportedBill:
 
 
 def _of_month(periods: tuple[date, ...], month: date | None, origin: str) -> tuple[date, ...]:
-    """The period that was asked for, of those the lines are of; all where none was. Raises BadInput where it is not there."""
-    if month is None or month in periods:
-        return periods if month is None else (month,)
-    raise no_such_month(periods, month, origin)
+    """The periods that begin in the month asked for, of those the lines are of; all where none was. Raises BadInput for none."""
+    found = tuple(period for period in periods if month is None or month_of(period) == month)
+    if not found and month is not None:
+        raise no_such_month(periods, month, origin)
+    return found

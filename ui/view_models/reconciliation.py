@@ -169,7 +169,7 @@ def open_parts(one: Row) -> list[OpenPart]:
 def delivery_line(one: Row, now: datetime) -> str:
     """Which deliveries, their versions, whether they are final, and how fresh."""
     named = "; ".join(
-        f"{d['export']} {d['billing_period'][:7]} version {d['version']}{'' if d['is_final'] else ', not final'}"
+        f"{d['export']} {d['billing_period'].removesuffix('-01')} version {d['version']}{'' if d['is_final'] else ', not final'}"
         for d in one["deliveries"]
     )
     read = f"read {stamp(one['received_at'])} UTC ({age(datetime.fromisoformat(one['received_at']), now)} ago)"

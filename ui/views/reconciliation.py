@@ -66,8 +66,8 @@ def _waterfall(one: dict[str, Any]) -> None:
     _open(open_parts(one))
     st.subheader("Every step, to the last cent")
     shown = step_table(one)
-    draw_table(shown, f"steps_{one['currency']}")
-    download(shown, f"reconciliation-{one['billing_period'][:7]}-{one['currency']}.csv")
+    draw_table(shown, f"steps_{one['currency']}_{one['billing_period']}")
+    download(shown, f"reconciliation-{one['billing_period'].removesuffix('-01')}-{one['currency']}.csv")
 
 
 def page() -> None:
@@ -92,7 +92,11 @@ def page() -> None:
     with boxes[2]:
         currency = choose_one("Currency", "bill_currency", currencies, next(iter(currencies)))
     draw_span(answer["meta"], f"{period}, {VIEWS[view].split(' (')[0].lower()}", now())
-    _waterfall(next(one for one in answer["waterfalls"] if one["currency"] == currency))
+    chosen = [one for one in answer["waterfalls"] if one["currency"] == currency]
+    for one in chosen:
+        if len(chosen) > 1:
+            st.header(f"Billing period from {one['billing_period']}")
+        _waterfall(one)
     explain_figures(MEANINGS)
 
 
