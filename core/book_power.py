@@ -57,8 +57,9 @@ class PowerEntry:
         for before, after in pairwise(self.readings):
             if require_utc(after.at, "at") <= require_utc(before.at, "at") or after.kwh < before.kwh:
                 raise BadInput("must come after the one before it, and not fall", field="readings", value=after.at.isoformat())
-        if any(kwh < 0 for kwh in (self.declared or {}).values()):
-            raise BadInput("must not be negative", field="declared")
+        below = next((kwh for kwh in (self.declared or {}).values() if kwh < 0), None)
+        if below is not None:
+            raise BadInput("must not be negative", field="kwh", value=plain(below))
 
 
 @dataclass(frozen=True, slots=True)

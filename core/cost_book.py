@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from core.depreciation import CENTS, StraightLine, add_months
 from core.errors import BadInput
-from core.money import CONTEXT, ZERO, quantize, split
+from core.money import CONTEXT, ZERO, plain, quantize, split
 
 CostKind = Literal["rent", "support", "staff", "network", "other"]
 COST_KINDS: tuple[str, ...] = get_args(CostKind)
@@ -73,6 +73,9 @@ class RunningCost:
         for name, value, allowed in (("kind", self.kind, COST_KINDS), ("spread", self.spread, SPREADS)):
             if value not in allowed:
                 raise BadInput(f"must be one of {', '.join(allowed)}", field=name, value=value)
+        if self.monthly < 0:
+            hint = "a book holds costs alone; of what is refunded enter the cost that is left"
+            raise BadInput("must not be negative", field="monthly", value=plain(self.monthly), hint=hint)
         if self.until is not None and self.until <= self.since:
             raise BadInput("must be after its begin", field="to", value=self.until.isoformat())
         if not 0 <= self.vat_percent < 100:

@@ -35,6 +35,8 @@ class StraightLine:
             raise BadInput(f"must be one of {', '.join(METHODS)}", field="depreciation", value=self.method)
         if not 1 <= self.life_months <= 600:
             raise BadInput("must be 1 to 600", field="useful_life_months", value=self.life_months)
+        if self.price < 0:
+            raise BadInput("must not be negative", field="price", value=plain(self.price))
         if not 0 <= self.residual <= self.price:
             raise BadInput("must be between 0 and the price", field="residual", value=plain(self.residual))
         if not 0 <= self.decimals <= 12:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -80,12 +81,27 @@ def test_a_whole_life_is_price_less_residual(
     ("field", "given_values"),
     [
         ("residual", {"residual": "200000"}), ("useful_life_months", {"months": 0}), ("depreciation", {"method": "week"}),
-        ("residual", {"price": "-1"}),
+        ("price", {"price": "-1"}),
     ],
 )  # fmt: skip
 def test_a_wrong_life_is_named(field: str, given_values: dict[str, object]) -> None:
     with pytest.raises(BadInput) as caught:
         life(**given_values)  # type: ignore[arg-type]
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("field", "build"),
+    [
+        ("monthly", lambda: RunningCost("c", "rent", Decimal("-0.01"), JULY)),
+        ("vat_percent", lambda: RunningCost("c", "rent", Decimal(1), JULY, vat_percent=Decimal(-1))),
+        ("vat", lambda: asset(vat=Decimal(-1))),
+        ("kwh", lambda: PowerEntry("p", ("n1",), "declared", "rack", declared={JULY: Decimal(-1)})),
+    ],
+)
+def test_what_is_below_zero_is_refused(field: str, build: Callable[[], object]) -> None:
+    with pytest.raises(BadInput) as caught:
+        build()
     assert caught.value.field == field
 
 
