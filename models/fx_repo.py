@@ -24,9 +24,11 @@ class AddedFx:
     changed: tuple[tuple[FxRate, FxRate], ...]
 
 
-def add_fx(connection: Connection, rates: Iterable[FxRate], imported_at: datetime) -> AddedFx:
-    """Append those rates that differ from what holds for their day and pair."""
-    held = {(rate.day, rate.base, rate.quote): rate for rate in read_fx(connection)}
+def add_fx(
+    connection: Connection, rates: Iterable[FxRate], imported_at: datetime, known: Iterable[FxRate] | None = None
+) -> AddedFx:
+    """Append those rates that differ from what holds for their day and pair. ``known``: what ``read_fx`` gave."""
+    held = {(rate.day, rate.base, rate.quote): rate for rate in (read_fx(connection) if known is None else known)}
     fresh: list[FxRate] = []
     changed: list[tuple[FxRate, FxRate]] = []
     unchanged = 0

@@ -17,6 +17,7 @@ from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database, utc_now
 from control.ledger_close import import_rates
 from core.errors import BadInput
+from core.fx_guard import guard_fx
 from core.price_list import chain, compare, sheet_rates
 from core.rates import Rate
 from ingest.prices.aws_price_list import machines, read_price_list
@@ -24,7 +25,7 @@ from ingest.prices.fx_files import read_fx_file
 from ingest.prices.rate_card import read_rate_card
 from models.audit_repo import AWS_PRICE_LIST, append_audit, imported_lists
 from models.database import transaction
-from models.fx_repo import add_fx
+from models.fx_repo import add_fx, read_fx
 from models.rates_repo import lock_prices, read_rates
 
 SHOWN = 20
@@ -41,6 +42,8 @@ class ImportOptions:
     """Of a list of model vendors: the day it is of, where its file name does not say."""
     since: str = ""
     """Of a list of model vendors: from when prices of models never seen before hold (default: the list's date)."""
+    confirm_jump: bool = False
+    """Of exchange rates: those far from the nearest known day's are right."""
 
 
 Importer = Callable[[Run, tuple[Path, ...], ImportOptions], None]
@@ -83,17 +86,21 @@ def import_card(run: Run, files: tuple[Path, ...], options: ImportOptions) -> No
 
 
 def import_fx(run: Run, files: tuple[Path, ...], options: ImportOptions, form: str) -> None:
-    """Exchange rates, see ``ingest.prices.fx_files``. A changed rate of a day is a new row; the last one holds."""
+    """Exchange rates, see ``ingest.prices.fx_files``, guarded by ``core.fx_guard``. A changed rate of a day is a new row; the
+    last one holds."""
     now = utc_now()
     found = [read_fx_file(file, form, now.date()) for file in files]
-    rates = [rate for one in found for rate in one.rates]
-    refused = [reason for one in found for reason in one.refused]
+    given = [rate for one in found for rate in one.given]
     with import_transaction(run, options) as connection:
-        added = add_fx(connection, rates, now)
+        known = read_fx(connection)
+        guarded = guard_fx(given, known, jumps_confirmed=options.confirm_jump)
+        refused = [*(reason for one in found for reason in one.refused), *guarded.refused]
+        added = add_fx(connection, guarded.kept, now, known)
         changes = [{"day": new.day, "base": new.base, "quote": new.quote, "was": old.rate, "now": new.rate,
                     "source": new.source} for old, new in added.changed]  # fmt: skip
         counts = {"new": added.new, "changed": len(changes), "unchanged": added.unchanged, "refused": len(refused)}
-        append_audit(connection, now, "command line", "rates.import", f"fx:{files[0].name}", counts)
+        detail = {**counts, **({"confirm_jump": True} if options.confirm_jump else {})}
+        append_audit(connection, now, "command line", "rates.import", f"fx:{files[0].name}", detail)
     if run.as_json:
         print_json({**counts, "changes": changes, "reasons": refused, "dry_run": options.dry_run})
         return
@@ -166,10 +173,18 @@ FORMATS: Mapping[str, Importer] = {
 @click.option(
     "--since", default="", metavar="DATE", help="from when prices of vendors' models new to us hold (default: list date)"
 )
+@click.option("--confirm-jump", is_flag=True, help="exchange rates more than 25 % off the nearest known day's are right")
 @click.option("--dry-run", is_flag=True, help="read everything and show what would change; nothing is kept")
 @common
 def import_command(
-    run: Run, files: tuple[Path, ...], format_: str, region: str, list_date: str, since: str, dry_run: bool
+    run: Run,
+    files: tuple[Path, ...],
+    format_: str,
+    region: str,
+    list_date: str,
+    since: str,
+    confirm_jump: bool,
+    dry_run: bool,
 ) -> None:
     """Take prices in. A price change is a new dated entry; the same file twice changes nothing.
 
@@ -185,4 +200,4 @@ def import_command(
     genai-prices, litellm-prices: price lists of model vendors (data.json, model_prices_and_context_window.json; also gzip).
     vendor-card: your own prices of vendors' models, in YAML.
     """
-    FORMATS[format_](run, files, ImportOptions(region, dry_run, list_date, since))
+    FORMATS[format_](run, files, ImportOptions(region, dry_run, list_date, since, confirm_jump))

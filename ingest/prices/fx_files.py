@@ -14,6 +14,7 @@ from pathlib import Path
 
 from core.errors import BadInput
 from core.fx import FxRate
+from core.fx_guard import GivenRate
 
 MAX_BYTES = 64_000_000
 FIELDS = ("day", "base", "quote", "rate", "source")
@@ -27,8 +28,12 @@ Rows = Iterator[tuple[int, list[str]]]
 class FxFile:
     """What a file says; ``refused``: lines with the reason, which do not hold up the others."""
 
-    rates: tuple[FxRate, ...]
+    given: tuple[GivenRate, ...]
     refused: tuple[str, ...]
+
+    @property
+    def rates(self) -> tuple[FxRate, ...]:
+        return tuple(one.rate for one in self.given)
 
 
 def read_fx_file(path: Path, form: str, today: date) -> FxFile:
@@ -41,18 +46,18 @@ def read_fx_file(path: Path, form: str, today: date) -> FxFile:
 
 
 def _judged(rows: Rows, judge: Callable[[list[str]], Iterator[FxRate]], name: str, today: date) -> FxFile:
-    rates: list[FxRate] = []
+    given: list[GivenRate] = []
     refused: list[str] = []
     for line, row in rows:
         try:
             for rate in judge(row):
                 if rate.day > today:
                     raise BadInput("is in the future", field="day", value=rate.day.isoformat())
-                rates.append(rate)
+                given.append(GivenRate(rate, f"{name}:{line}"))
         except BadInput as error:
             error.where = f"{name}:{line}"
             refused.append(str(error))
-    return FxFile(tuple(rates), tuple(refused))
+    return FxFile(tuple(given), tuple(refused))
 
 
 def _own(header: Sequence[str], name: str) -> Callable[[list[str]], Iterator[FxRate]]:

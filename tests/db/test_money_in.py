@@ -60,7 +60,7 @@ def bills(command: Command, tmp_path: Path) -> None:
 def rates(command: Command, tmp_path: Path) -> Path:
     path = tmp_path / "fx.csv"
     path.write_text(FX)
-    assert command("rates", "import", str(path), "--format", "fx")[1]["new"] == 2
+    assert command("rates", "import", str(path), "--format", "fx", "--confirm-jump")[1]["new"] == 2
     return path
 
 
@@ -100,13 +100,13 @@ def test_the_same_rates_again_change_nothing_and_a_corrected_one_is_shown(comman
     _, again, _ = command("rates", "import", str(rates), "--format", "fx")
     assert (again["new"], again["changed"], again["unchanged"]) == (0, 0, 2)
     rates.write_text(FX.replace("CNY,5,", "CNY,4,"))
-    _, dry, _ = command("rates", "import", str(rates), "--format", "fx", "--dry-run")
+    _, dry, _ = command("rates", "import", str(rates), "--format", "fx", "--dry-run", "--confirm-jump")
     assert dry["changes"] == [
         {"day": "2026-07-20", "base": "USD", "quote": "CNY", "was": "5", "now": "4", "source": "bank"}
     ]  # fmt: skip
     _, listed, _ = command("rates", "fx", "list", "--pair", "CNY/USD", "--from", "2026-07-01")
     assert [row["rate"] for row in listed] == ["5", "8"]
-    command("rates", "import", str(rates), "--format", "fx")
+    command("rates", "import", str(rates), "--format", "fx", "--confirm-jump")
     _, listed, _ = command("rates", "fx", "list", "--pair", "USD/CNY", "--from", "2026-07-01")
     assert [row["rate"] for row in listed] == ["4", "8"]
 

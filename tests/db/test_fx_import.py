@@ -1,0 +1,70 @@
+"""``tokenfuse rates import --format fx|ecb`` and ``rates fx list``: what is refused is named, what is good is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.main import main
+
+pytestmark = pytest.mark.db
+Command = Callable[..., tuple[int, Any, str]]
+HEADER = "day,base,quote,rate,source\n"
+
+
+@pytest.fixture
+def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """``command("rates", "fx", "list")`` -> exit code, parsed JSON, standard error."""
+    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
+
+    def run(*words: str, as_json: bool = True) -> tuple[int, Any, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
+        out, error = capsys.readouterr()
+        return int(ended.value.code or 0), json.loads(out) if out and as_json else out, error
+
+    return run
+
+
+@pytest.fixture
+def take(command: Command, tmp_path: Path) -> Command:
+    """``take("2026-07-01,EUR,USD,1.1,bank", …)``: import these lines as fx.csv."""
+
+    def run(*lines: str, more: tuple[str, ...] = (), as_json: bool = True) -> tuple[int, Any, str]:
+        path = tmp_path / "fx.csv"
+        path.write_text(HEADER + "".join(f"{line}\n" for line in lines))
+        return command("rates", "import", str(path), "--format", "fx", *more, as_json=as_json)
+
+    return run
+
+
+def known(command: Command) -> list[tuple[str, str]]:
+    return [(row["day"], row["rate"]) for row in command("rates", "fx", "list", "--from", "2000-01-01")[1]]
+
+
+def test_a_jump_is_refused_until_a_person_confirms_it(command: Command, take: Command) -> None:
+    take("2026-07-01,EUR,USD,1.1,bank")
+    _, said, _ = take("2026-07-02,EUR,USD,11,bank", "2026-07-03,EUR,USD,1.12,bank")
+    assert (said["new"], said["refused"]) == (1, 1)
+    assert "fx.csv:2: rate: EUR/USD is +900 % against 1.1 on 2026-07-01" in said["reasons"][0]
+    assert known(command) == [("2026-07-03", "1.12"), ("2026-07-01", "1.1")]
+    code, said, _ = take("2026-07-02,EUR,USD,11,bank", more=("--confirm-jump",))
+    assert (code, said["new"]) == (0, 1)
+    code, said, _ = take("2026-07-02,EUR,USD,11,bank")
+    assert (code, said["unchanged"]) == (0, 1)
+    audited = [record["detail"].get("confirm_jump") for record in command("audit", "list")[1]]
+    assert audited.count(True) == 1
+
+
+def test_two_rates_of_one_day_and_a_contradicting_inverse(command: Command, take: Command) -> None:
+    _, said, _ = take("2026-07-01,EUR,USD,1.1,a", "2026-07-01,EUR,USD,1.2,b", "2026-07-02,EUR,USD,1.1,a")
+    assert [reason.split(" for ")[0] for reason in said["reasons"]] == [
+        "fx.csv:2: rate: fx.csv:3 says 1.2", "fx.csv:3: rate: fx.csv:2 says 1.1",
+    ]  # fmt: skip
+    _, said, _ = take("2026-07-02,USD,EUR,0.8,a", more=("--confirm-jump",))
+    assert "1 USD = 0.8 EUR contradicts 1 EUR = 1.1 USD of that day, known already (a)" in said["reasons"][0]
+    assert known(command) == [("2026-07-02", "1.1")]
