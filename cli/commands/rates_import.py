@@ -46,8 +46,9 @@ class ImportOptions:
     """Of exchange rates: those far from the nearest known day's are right."""
 
 
-Importer = Callable[[Run, tuple[Path, ...], ImportOptions], None]
-"""Reads the files of one format into the database (``import_transaction``) and prints what is new, changed and refused."""
+Importer = Callable[[Run, tuple[Path, ...], ImportOptions], int]
+"""Reads the files of one format into the database (``import_transaction``), prints what is new, changed and refused, and says how
+many lines or prices were refused."""
 
 
 @contextmanager
@@ -70,8 +71,8 @@ def one_file(files: tuple[Path, ...], format_: str) -> Path:
     return files[0]
 
 
-def import_card(run: Run, files: tuple[Path, ...], options: ImportOptions) -> None:
-    """A YAML rate card, see ``ingest.prices.rate_card``."""
+def import_card(run: Run, files: tuple[Path, ...], options: ImportOptions) -> int:
+    """A YAML rate card, see ``ingest.prices.rate_card``: taken whole or not at all."""
     card, now = read_rate_card(one_file(files, "card")), utc_now()
     with import_transaction(run, options) as connection:
         new = import_rates(connection, card.rates, now)
@@ -80,12 +81,13 @@ def import_card(run: Run, files: tuple[Path, ...], options: ImportOptions) -> No
         )
     if run.as_json:
         print_json({"label": card.label, "rates": len(card.rates), "new": new, "dry_run": options.dry_run})
-        return
+        return 0
     kept = "Nothing was kept (dry run)." if options.dry_run else "Closed windows they touch are closed again as a new version."
     say(f"{card.label}: {len(card.rates)} prices, {new} of them new. {kept}")
+    return 0
 
 
-def import_fx(run: Run, files: tuple[Path, ...], options: ImportOptions, form: str) -> None:
+def import_fx(run: Run, files: tuple[Path, ...], options: ImportOptions, form: str) -> int:
     """Exchange rates, see ``ingest.prices.fx_files``, guarded by ``core.fx_guard``. A changed rate of a day is a new row; the
     last one holds."""
     now = utc_now()
@@ -103,15 +105,16 @@ def import_fx(run: Run, files: tuple[Path, ...], options: ImportOptions, form: s
         append_audit(connection, now, "command line", "rates.import", f"fx:{files[0].name}", detail)
     if run.as_json:
         print_json({**counts, "changes": changes, "reasons": refused, "dry_run": options.dry_run})
-        return
+        return len(refused)
     print_rows(changes[:SHOWN], as_json=False, title="Changed", empty="")
     if refused:
-        say("Refused:\n" + bullet_list(refused[:SHOWN]))
+        say(f"Refused{_of(refused)}:\n" + bullet_list(refused[:SHOWN]))
     kept = " Nothing was kept (dry run)." if options.dry_run else ""
     say(f"{added.new} new, {len(changes)} changed, {added.unchanged} known already, {len(refused)} refused.{kept}")
+    return len(refused)
 
 
-def import_aws_price_list(run: Run, files: tuple[Path, ...], options: ImportOptions) -> None:
+def import_aws_price_list(run: Run, files: tuple[Path, ...], options: ImportOptions) -> int:
     """Versions of the AWS Price List, see ``ingest.prices.aws_price_list``; several files are put in order of their dates."""
     read = [sheet for file in files for sheet in read_price_list(file, options.region)]
     now = utc_now()
@@ -133,13 +136,14 @@ def import_aws_price_list(run: Run, files: tuple[Path, ...], options: ImportOpti
     if run.as_json:
         rows = {"new_rates": new, "changes": changed, "reasons": refused}
         print_json({**counts, **rows, "versions": versions, "dry_run": options.dry_run})
-        return
+        return len(refused)
     print_rows(new[:SHOWN], as_json=False, title=f"New prices of a GPU-hour{_of(new)}", empty="No new price.")
     print_rows(changed[:SHOWN], as_json=False, title=f"Changed{_of(changed)}", empty="No price changed.")
     if refused:
         say(f"Refused{_of(refused)}:\n" + bullet_list(refused[:SHOWN]))
     kept = " Nothing was kept (dry run)." if options.dry_run else ""
     say(", ".join(f"{count} {word}" for word, count in counts.items()) + f" of version {', '.join(versions)}.{kept}")
+    return len(refused)
 
 
 def _price_row(rate: Rate) -> dict[str, object]:
@@ -185,8 +189,11 @@ def import_command(
     since: str,
     confirm_jump: bool,
     dry_run: bool,
-) -> None:
+) -> int:
     """Take prices in. A price change is a new dated entry; the same file twice changes nothing.
+
+    Exit code 2 when any line or price was refused, also under --dry-run: each is named, the good ones are kept. A card is taken
+    whole or not at all.
 
     card: a YAML rate card of your own.
 
@@ -200,4 +207,5 @@ def import_command(
     genai-prices, litellm-prices: price lists of model vendors (data.json, model_prices_and_context_window.json; also gzip).
     vendor-card: your own prices of vendors' models, in YAML.
     """
-    FORMATS[format_](run, files, ImportOptions(region, dry_run, list_date, since, confirm_jump))
+    refused = FORMATS[format_](run, files, ImportOptions(region, dry_run, list_date, since, confirm_jump))
+    return 2 if refused else 0

@@ -49,8 +49,9 @@ class Options(Protocol):
 Begin = Callable[[Run, Any], AbstractContextManager[Connection]]
 
 
-def import_vendor_list(run: Run, files: tuple[Path, ...], options: Options, *, format_: str, begin: Begin) -> None:
-    """One list of model vendors. Prices that changed hold from the list's date; models never seen from --since on."""
+def import_vendor_list(run: Run, files: tuple[Path, ...], options: Options, *, format_: str, begin: Begin) -> int:
+    """One list of model vendors. Prices that changed hold from the list's date; models never seen from --since on. Says how
+    many models were refused."""
     if len(files) > 1:
         raise BadInput("takes one file at a time", field="--format", value=format_)
     file, now = files[0], utc_now()
@@ -64,6 +65,7 @@ def import_vendor_list(run: Run, files: tuple[Path, ...], options: Options, *, f
         counts = _counts(found, changes)
         append_audit(connection, now, WHO, "rates.import", label, counts)
     _print_import(run, label, found, changes, counts, dry_run=options.dry_run)
+    return len(found.refused)
 
 
 def _list_date(file: Path, options: Options, now: datetime) -> datetime:

@@ -48,8 +48,8 @@ def known(command: Command) -> list[tuple[str, str]]:
 
 def test_a_jump_is_refused_until_a_person_confirms_it(command: Command, take: Command) -> None:
     take("2026-07-01,EUR,USD,1.1,bank")
-    _, said, _ = take("2026-07-02,EUR,USD,11,bank", "2026-07-03,EUR,USD,1.12,bank")
-    assert (said["new"], said["refused"]) == (1, 1)
+    code, said, _ = take("2026-07-02,EUR,USD,11,bank", "2026-07-03,EUR,USD,1.12,bank")
+    assert (code, said["new"], said["refused"]) == (2, 1, 1)
     assert "fx.csv:2: rate: EUR/USD is +900 % against 1.1 on 2026-07-01" in said["reasons"][0]
     assert known(command) == [("2026-07-03", "1.12"), ("2026-07-01", "1.1")]
     code, said, _ = take("2026-07-02,EUR,USD,11,bank", more=("--confirm-jump",))
@@ -68,3 +68,15 @@ def test_two_rates_of_one_day_and_a_contradicting_inverse(command: Command, take
     _, said, _ = take("2026-07-02,USD,EUR,0.8,a", more=("--confirm-jump",))
     assert "1 USD = 0.8 EUR contradicts 1 EUR = 1.1 USD of that day, known already (a)" in said["reasons"][0]
     assert known(command) == [("2026-07-02", "1.1")]
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_refused_line_ends_with_2_and_the_good_ones_are_kept(
+    command: Command, take: Command, more: tuple[str, ...], as_json: bool
+) -> None:
+    code, out, error = take("2026-07-01,EUR,USD,1.1,bank", "2026-07-02,EUR,USD,nine,bank", more=more, as_json=as_json)
+    assert code == 2
+    assert "fx.csv:3: rate: is no number (value 'nine')" in (out["reasons"][0] if as_json else error)
+    assert known(command) == ([] if more else [("2026-07-01", "1.1")])
+    assert take("2026-07-01,EUR,USD,1.1,bank", as_json=as_json)[0] == 0
