@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, cast
 
-from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import ColumnElement, Connection, Table, func, insert, select
 
 from core.fx import MAX_AGE, FxBook, FxRate
 from models.tables_prices import FxRateRow
@@ -56,10 +56,33 @@ def read_fx(
         query = query.where(_TABLE.c.day >= since)
     if until is not None:
         query = query.where(_TABLE.c.day <= until)
-    if currencies is not None:
-        named = sorted(set(currencies))
-        query = query.where(_TABLE.c.base.in_(named), _TABLE.c.quote.in_(named))
+    query = query.where(*_of(currencies))
     return tuple(FxRate(*row) for row in connection.execute(query))
+
+
+@dataclass(frozen=True, slots=True)
+class FxDays:
+    """How many rates (of a day and pair), of which first and last day; no days where there is none."""
+
+    count: int
+    first: date | None
+    last: date | None
+
+
+def fx_days(connection: Connection, before: date, currencies: Iterable[str] | None = None) -> FxDays:
+    """What is known of days before ``before``; ``currencies``: only pairs of these."""
+    pairs = (
+        select(_TABLE.c.day, _TABLE.c.base, _TABLE.c.quote).where(_TABLE.c.day < before, *_of(currencies)).distinct().subquery()
+    )
+    count, first, last = connection.execute(select(func.count(), func.min(pairs.c.day), func.max(pairs.c.day))).one()
+    return FxDays(count, first, last)
+
+
+def _of(currencies: Iterable[str] | None) -> list[ColumnElement[bool]]:
+    if currencies is None:
+        return []
+    named = sorted(set(currencies))
+    return [_TABLE.c.base.in_(named), _TABLE.c.quote.in_(named)]
 
 
 def fx_book(connection: Connection, days: Iterable[date], currencies: Iterable[str], *, via: str = "") -> FxBook:

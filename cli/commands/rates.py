@@ -14,7 +14,7 @@ from cli.options import Run, common, parse_time
 from cli.output import print_rows
 from cli.wiring import database, utc_now
 from models.database import transaction
-from models.fx_repo import read_fx
+from models.fx_repo import FxDays, fx_days, read_fx
 from models.rates_repo import read_rates
 
 
@@ -66,6 +66,16 @@ def fx_list(run: Run, pair: str | None, from_: str | None) -> None:
     named = None if pair is None else [code.strip().upper() for code in pair.split("/")]
     with database(run.settings) as engine, transaction(engine) as connection:
         found = read_fx(connection, since, date.max, named)
+        older = fx_days(connection, since, named)
     held = {(rate.day, rate.base, rate.quote): rate for rate in found}
     rows = [asdict(held[key]) for key in sorted(held, key=lambda key: (-key[0].toordinal(), *key[1:]))]
-    print_rows(rows, as_json=run.as_json, empty="No exchange rate since then: tokenfuse rates import FILE --format fx|ecb")
+    print_rows(rows, as_json=run.as_json, empty=_no_rate(since, named, older))
+
+
+def _no_rate(since: date, named: list[str] | None, older: FxDays) -> str:
+    """Why the list is empty: nothing is known at all, or only rates of days before it."""
+    pair = f" {'/'.join(named)}" if named else ""
+    if older.first is None or older.last is None:
+        return f"No exchange rate{pair} yet: tokenfuse rates import FILE --format fx|ecb"
+    days = f"of {older.first}" if older.first == older.last else f"from {older.first} to {older.last}"
+    return f"No exchange rate{pair} since {since}; older ones: {older.count:,}, {days}. Show them: --from {older.first}"

@@ -80,3 +80,22 @@ def test_a_refused_line_ends_with_2_and_the_good_ones_are_kept(
     assert "fx.csv:3: rate: is no number (value 'nine')" in (out["reasons"][0] if as_json else error)
     assert known(command) == ([] if more else [("2026-07-01", "1.1")])
     assert take("2026-07-01,EUR,USD,1.1,bank", as_json=as_json)[0] == 0
+
+
+def test_an_empty_list_says_what_older_rates_there_are(command: Command, take: Command) -> None:
+    def listed(*words: str) -> str:
+        return command("rates", "fx", "list", *words, as_json=False)[1] + command("rates", "fx", "list", *words, as_json=False)[2]
+
+    assert "No exchange rate yet: tokenfuse rates import FILE --format fx|ecb" in listed()
+    take("2026-01-05,EUR,USD,1.1,bank", "2026-03-02,EUR,USD,1.2,bank", "2026-03-02,EUR,JPY,170,bank")
+    take("2026-03-02,EUR,USD,1.21,bank")
+    assert (
+        "No exchange rate since 2026-06-01; older ones: 3, from 2026-01-05 to 2026-03-02. Show them: --from 2026-01-05"
+        in listed("--from", "2026-06-01")
+    )
+    words = ("--from", "2026-06-01", "--pair", "EUR/JPY")
+    assert "No exchange rate EUR/JPY since 2026-06-01; older ones: 1, of 2026-03-02. Show them: --from 2026-03-02" in listed(
+        *words
+    )
+    assert "No exchange rate EUR/CNY yet" in listed("--from", "2026-06-01", "--pair", "EUR/CNY")
+    assert command("rates", "fx", "list", "--from", "2026-06-01")[1] == []
