@@ -31,6 +31,13 @@ BOUNDS_USD: dict[RateKind, tuple[Decimal, Decimal]] = {
     "pue": (Decimal(1), Decimal(4)),
 }
 """A price outside these is most likely a unit slip (per month, per node, in cents) and is refused unless confirmed."""
+UNIT_HINTS: dict[RateKind, str] = {
+    "gpu_hour": "check the unit: one GPU for one hour, not a node, a month or cents",
+    "node_hour": "check the unit: one whole machine for one hour, not one GPU, a month or cents",
+    "kwh": "check the unit: one kWh in whole currency units, not cents and not an MWh",
+    "egress_gb": "check the unit: one GB that leaves, not a TB and not cents",
+    "pue": "check the factor: what the site draws / what its machines draw, 1.28 and not 128 %",
+}
 
 UNITS_PER_USD = {"JPY": 150, "KRW": 1400, "INR": 85, "CNY": 7, "HKD": 8, "TWD": 32, "SEK": 10, "NOK": 10, "MXN": 18, "BRL": 5}
 """Orders of magnitude for the price guard only; never used to convert money."""
@@ -109,11 +116,12 @@ def check_price(rate: Rate, *, confirmed: bool = False) -> None:
     scale = UNITS_PER_USD.get(rate.price.currency, 1)
     low, high = (bound * scale for bound in BOUNDS_USD[rate.kind])
     if not low <= rate.price.amount <= high:
+        unit = "" if rate.price.currency == NO_CURRENCY else f" {rate.price.currency}"
         raise BadInput(
-            f"{rate.kind} of {rate.sku} is outside {plain(low)}..{plain(high)} {rate.price.currency}",
+            f"{rate.kind} of {rate.sku} is outside {plain(low)}..{plain(high)}{unit}",
             field="price",
             value=plain(rate.price.amount),
-            hint="check the unit (one GPU, one hour); add `confirmed: true` if it is right",
+            hint=f"{UNIT_HINTS[rate.kind]}; add `confirmed: true` if it is right",
         )
 
 

@@ -84,3 +84,32 @@ def test_a_price_out_of_bounds_is_refused_unless_confirmed(kind: RateKind, price
     else:
         with pytest.raises(BadInput, match="check the unit"):
             check_price(checked)
+
+
+@pytest.mark.parametrize(
+    ("kind", "price", "currency", "said"),
+    [
+        (
+            "gpu_hour",
+            "734.38",
+            "USD",
+            "gpu_hour of x is outside 0.02..100 USD (value '734.38'). check the unit: one GPU for one hour",
+        ),
+        (
+            "node_hour",
+            "5000",
+            "EUR",
+            "node_hour of x is outside 0.001..2000 EUR (value '5000'). check the unit: one whole machine",
+        ),
+        ("kwh", "24", "EUR", "kwh of x is outside 0.005..5 EUR (value '24'). check the unit: one kWh in whole currency units"),
+        ("egress_gb", "90", "CNY", "egress_gb of x is outside 0.0035..14 CNY (value '90'). check the unit: one GB that leaves"),
+        ("pue", "128", "XXX", "pue of x is outside 1..4 (value '128'). check the factor: what the site draws"),
+    ],
+)
+def test_a_price_out_of_bounds_is_told_in_the_words_of_its_kind(kind: RateKind, price: str, currency: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        check_price(Rate(kind, "x", money(price, currency), "list", "test", T))
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("; add `confirmed: true` if it is right.")
+    assert "XXX" not in str(caught.value)
+    assert ("GPU" in str(caught.value)) == (kind in ("gpu_hour", "node_hour"))
