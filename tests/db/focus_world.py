@@ -1,76 +1,53 @@
-"""FOCUS lines of a made-up issuer, and the real command on them."""
+"""A ledger of two generated months and an empty second database, for exports and their way back in."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
-from decimal import Decimal
+import csv
+import gzip
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-import pytest
-from bill_lines import csv_bytes
+from explain_world import BEFORE, JUNE
+from sqlalchemy import Engine, text
 
-from cli.main import main
+from core.focus_rows import Issuer
+from core.windows import Window
+from models.database import open_engine, snapshot
+from reports.focus_delivery import ExportSettings
+from reports.focus_export import Exported, export_focus
+from reports.places import Folder
 
-Answer = tuple[int, Any, str]
-
-
-def focus_line(**more: str) -> dict[str, str]:
-    """Ten dollars of July, used on one day."""
-    return {
-        "BilledCost": "10", "EffectiveCost": "10", "ListCost": "12", "BillingCurrency": "USD", "ProviderName": "P",
-        "BillingAccountId": "1", "BillingPeriodStart": "2026-07-01T00:00:00Z", "BillingPeriodEnd": "2026-08-01T00:00:00Z",
-        "ChargePeriodStart": "2026-07-03T00:00:00Z", "ChargePeriodEnd": "2026-07-04T00:00:00Z", "ChargeCategory": "Usage",
-        "ServiceName": "S", **more,
-    }  # fmt: skip
+NOW = datetime(2026, 7, 5, tzinfo=UTC)
+BOTH = Window(BEFORE.start, JUNE.end)
+ISSUER = Issuer("Self-hosted inference", "acme")
 
 
-class FocusCommand:
-    """Imports lines and asks, as a person does."""
-
-    def __init__(self, run: Callable[..., Answer], folder: Path) -> None:
-        self.run, self.folder = run, folder
-
-    def take(self, rows: Iterable[Mapping[str, str]], *words: str, name: str = "focus.csv") -> Answer:
-        return self.take_bytes(csv_bytes(rows), *words, name=name)
-
-    def take_bytes(self, body: bytes, *words: str, name: str = "focus.csv") -> Answer:
-        file = self.folder / name
-        file.write_bytes(body)
-        return self.run("ingest", "bill", str(file), "--format", "focus", *words)
-
-    def refusal(self, rows: Iterable[Mapping[str, str]], *words: str) -> str:
-        """Why the only delivery of these lines was refused."""
-        code, said, _ = self.take(rows, *words)
-        assert (code, said["imported"]) == (2, [])
-        return str(said["refused"][0]["reason"])
-
-    def notes(self, rows: Iterable[Mapping[str, str]], *words: str) -> list[str]:
-        code, said, _ = self.take(rows, *words)
-        assert (code, said["refused"]) == (0, [])
-        return [str(note) for bill in said["imported"] for note in bill["notes"]]
-
-    def charged(self, *words: str) -> Decimal:
-        _, rows, _ = self.run("show", "charges", *words)
-        return sum((Decimal(row["billed_cost"]) for row in rows), Decimal(0))
-
-    def reconciled(self, *words: str) -> dict[str, Decimal]:
-        """Billed total by billing period (by usage: month)."""
-        code, rows, error = self.run("reconcile", *words)
-        assert (code, error) == (0, "")
-        return {row["billing_period"]: Decimal(row["billed_cost"]) for row in rows if not row["parent"]}
+def export(db: Engine, folder: Path, window: Window = BOTH, **more: Any) -> Exported:
+    settings = ExportSettings(**{"window": window, "issuer": ISSUER, "now": NOW, **more})
+    with snapshot(db) as connection:
+        return export_focus(connection, Folder(folder), settings)
 
 
-@pytest.fixture
-def focus(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> FocusCommand:
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
+def rows_of(file: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(gzip.decompress(Path(file).read_bytes()).decode())))
 
-    def run(*words: str, as_json: bool = True) -> Answer:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
-        out, error = capsys.readouterr()
-        shown = (json.loads(out) if out else None) if as_json else " ".join(f"{out} {error}".split())
-        return int(ended.value.code or 0), shown, error
 
-    return FocusCommand(run, tmp_path)
+@contextmanager
+def empty_database(template_url: str) -> Iterator[str]:
+    """The URL of one more database with the whole schema and nothing in it."""
+    name = f"t{uuid4().hex[:12]}"
+    _run(template_url, f"CREATE DATABASE {name} TEMPLATE template_tf")
+    yield template_url.replace("/postgres?", f"/{name}?")
+    _run(template_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _run(url: str, sql: str) -> None:
+    engine = open_engine(url)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(sql))
+    engine.dispose()

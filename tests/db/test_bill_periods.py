@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from focus_world import FocusCommand, focus, focus_line
+from focus_command import FocusCommand, focus, focus_line
 
 pytestmark = pytest.mark.db
 __all__ = ["focus"]
