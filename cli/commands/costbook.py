@@ -16,6 +16,9 @@ from control.cost_book import IssueAsk, Issued, IssuePlace, issue
 from core.errors import BadInput
 from ingest.billing.cost_book import read_cost_book
 
+NODE_DECIMALS = 6
+"""A node's share as people read it; its exact one, with the quanta that make all shares add up, stands under ``--json``."""
+
 
 @click.group()
 def costbook() -> None:
@@ -49,7 +52,7 @@ def issue_command(run: Run, book: Path, month: str, final: bool, invoice_id: str
         print_json(_as_json(done, file.book.currency))
         return
     kinds = [{"cost": kind, "amount": amount, "currency": file.book.currency} for kind, amount in sorted(done.by_kind.items())]
-    nodes = [{"node": node or "(no node)", "amount": amount} for node, amount in done.by_node.items()]
+    nodes = [{"node": node or "(no node)", "amount": round(amount, NODE_DECIMALS)} for node, amount in done.by_node.items()]
     print_rows(kinds, as_json=False, title=f"{file.book.name} {done.month:%Y-%m}")
     print_rows(nodes, as_json=False, title="By node, taxes apart")
     if done.until.month == done.month.month:

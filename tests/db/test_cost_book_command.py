@@ -100,6 +100,8 @@ def test_an_invoice_of_two_nodes_has_no_dust(command: Command, db: Engine, tmp_p
     assert done["imported"][0]["totals"][0]["billed"] == "3215"  # 1860 + 620 + 310 + 307.20 + 117.80
     code, shown, _ = command("show", "charges", "--by", "source")
     assert (code, [row["billed_cost"] for row in shown]) == (0, ["3215"])
+    _, out, _ = command("costbook", "issue", str(tmp_path / "book.yaml"), "--month", "2026-07", as_json=False)
+    assert [line.split()[1] for line in out.splitlines() if "gpu-0" in line] == ["1393.6", "1393.6"]
 
 
 def test_the_ledger_closes_on_it(command: Command, db: Engine, tmp_path: Path, tariff: None) -> None:
