@@ -99,7 +99,10 @@ def is_gpu_instance(provider: str, instance_type: str) -> bool:
 
 
 def known_list(kind: str, list_cost: Decimal | None, effective: Decimal) -> Decimal | None:
-    """A list cost of 0 on something used at a cost means that the issuer does not know it, in practice."""
+    """A list cost of 0 on something used at a cost means that the issuer does not know it, in practice; what is nothing used
+    (``WITHOUT_LIST``) has none."""
+    if kind in WITHOUT_LIST:
+        return None
     return None if kind in ("usage", "purchase") and list_cost == 0 and effective != 0 else list_cost
 
 
@@ -155,7 +158,8 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """List against effective cost of what was used: rows that buy other rows are left out, unknown list prices counted apart."""
+    """List against effective cost of what was used: rows that buy other rows, credits, refunds, discounts, taxes and adjustments
+    are left out, unknown list prices counted apart."""
 
     currency: str
     list: Decimal
@@ -168,12 +172,14 @@ class Savings:
         return self.list - self.effective
 
 
-NOT_IN_SAVINGS: frozenset[str] = frozenset({"commitment_fee", "commitment_negation", "split_memo"})
+WITHOUT_LIST: frozenset[str] = frozenset({"credit", "refund", "tax", "discount", "adjustment"})
+"""Kinds, and the buckets of the same names, that nothing is used by: they have no list price, whatever their line says."""
+NOT_IN_SAVINGS: frozenset[str] = frozenset({"commitment_fee", "commitment_negation", "split_memo"}) | WITHOUT_LIST
 
 
 def savings(charges: Iterable[Charge]) -> Savings:
     """Savings of charges of one currency. Raises BadInput when they have several."""
-    rows = [charge for charge in charges if charge.bucket not in NOT_IN_SAVINGS]
+    rows = [charge for charge in charges if charge.bucket not in NOT_IN_SAVINGS and charge.kind not in WITHOUT_LIST]
     currencies = {charge.currency for charge in rows}
     if len(currencies) > 1:
         raise BadInput("charges of several currencies", field="currency", value=sorted(currencies), hint="ask for one at a time")

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, Table, insert, select, text, update
 
-from core.billing import NOT_IN_SAVINGS
+from core.billing import NOT_IN_SAVINGS, WITHOUT_LIST
 from core.errors import BadInput
 from core.windows import Window
 from models.copy_csv import copy_csv
@@ -207,11 +207,12 @@ def charges_by(
     ``billing_months``: issuer's periods that begin in [from, to); ``days``: UTC days of use in [start, end), a charge that tells
     none counting on its billing period's first: the two answers to "the cost of July".
 
-    ``list_cost`` leaves out rows that buy other rows; ``effective_without_list`` is what has no list price.
+    ``list_cost`` leaves out rows that buy other rows, credits, refunds, discounts and taxes;
+    ``effective_without_list`` is what has no list price.
     ``memo_cost`` repeats cost that stands in other rows. Raises BadInput for an unknown key.
     """
     columns = [_key(key) for key in keys]
-    parameters: dict[str, Any] = {"hidden": sorted(NOT_IN_SAVINGS)}
+    parameters: dict[str, Any] = {"hidden": sorted(NOT_IN_SAVINGS), "without_list": sorted(WITHOUT_LIST)}
     where = ["d.status = 'current'"] if as_of is None else [_HELD]
     if as_of is not None:
         parameters["as_of"] = as_of
@@ -222,14 +223,14 @@ def charges_by(
         where.append(f"{_DAY} >= :start AND {_DAY} < :end")
         parameters |= {"start": days.start.date(), "end": days.end.date()}
     for number, (key, value) in enumerate((filters or {}).items()):
-        where.append(f"{'c.currency' if key == 'currency' else _key(key)}::text = :value{number}")
+        where.append(f"{_key(key, 'where')}::text = :value{number}")
         parameters[f"value{number}"] = value
     named = [f"{sql} AS k{number}" for number, sql in enumerate(columns)]
     groups = ", ".join([*(f"k{number}" for number in range(len(columns))), "c.currency"])
     query = f"""
     SELECT {", ".join([*named, "c.currency"])}, sum(c.rows)::bigint, sum(billed), sum(effective),
-      sum(CASE WHEN bucket <> ALL(:hidden) THEN list END), sum(CASE WHEN bucket <> ALL(:hidden) THEN contracted END),
-      coalesce(sum(CASE WHEN bucket <> ALL(:hidden) AND NOT list_known THEN effective END), 0), sum(memo), sum(hours)
+      sum(CASE WHEN {_LISTED} THEN list END), sum(CASE WHEN {_LISTED} THEN contracted END),
+      coalesce(sum(CASE WHEN {_LISTED} AND NOT list_known THEN effective END), 0), sum(memo), sum(hours)
     FROM charge_day c JOIN bill_delivery d ON d.id = c.delivery WHERE {" AND ".join(where)}
     GROUP BY {groups} ORDER BY {groups}"""
     out = (*keys, "currency", "rows", "billed_cost", "effective_cost", "list_cost", "contracted_cost",
@@ -238,18 +239,21 @@ def charges_by(
 
 
 _DAY = "coalesce(c.day, d.billing_period)"
+_LISTED = "bucket <> ALL(:hidden) AND kind <> ALL(:without_list)"
 _HELD = "d.status <> 'refused' AND d.received_at <= :as_of AND (d.superseded_at IS NULL OR d.superseded_at > :as_of)"
 _TAG = re.compile(r"^tag:([^'\\]+)$")
 
 
-def _key(key: str) -> str:
+def _key(key: str, field: str = "by") -> str:
     tag = _TAG.match(key)
     if tag:
         name = tag[1].replace(":", "\\:")
         forms = [f"c.tags ->> '{prefix}{name}'" for prefix in ("", "user\\:", "user_")]
         return f"coalesce({', '.join(forms)}, '')"
+    if key == "currency":
+        return "c.currency"
     if key not in CHARGE_KEYS:
-        raise BadInput("is not a key of charges", field="by", value=key, hint=f"use {', '.join(CHARGE_KEYS)} or tag:NAME")
+        raise BadInput("is not a key of charges", field=field, value=key, hint=f"use {', '.join(CHARGE_KEYS)} or tag:NAME")
     if key in ("source", "export"):
         return f"d.{key}"
     return f"date_trunc('month', {_DAY})::date" if key == "month" else f"c.{key}"

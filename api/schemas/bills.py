@@ -45,7 +45,9 @@ class ChargeAmounts(BaseModel):
     currency: str
     billed_cost: AmountOut | None
     effective_cost: AmountOut | None
-    list_cost: AmountOut | None = Field(description="null: unknown; rows that buy what other rows use up are left out.")
+    list_cost: AmountOut | None = Field(
+        description="null: unknown; rows that buy what others use up, credits, refunds, discounts and taxes are left out."
+    )
     contracted_cost: AmountOut | None
     effective_without_list: AmountOut | None = Field(description="Effective cost of what has no list price.")
     memo_cost: AmountOut | None = Field(description="Cost that stands in other rows (split rows), in no sum.")

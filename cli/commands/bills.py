@@ -33,7 +33,7 @@ from models.billing_repo import Restated, charges_by, deliveries
 from models.database import transaction
 from models.join_repo import NodeMoney
 
-ACCEPTABLE = ("shorter", "older", "overlap")
+ACCEPTABLE = ("shorter", "older", "overlap", "future", "currency", "times")
 
 
 @click.command()
@@ -77,7 +77,7 @@ def bill(
     wanted = parse_month(month, "--month") if month else None
     unit = require_currency(currency.upper(), "--currency") if currency else ""
     options = BillOptions(issuer, export, unit, net, mapping, wanted)
-    rules = Accept("shorter" in accept, "older" in accept, "overlap" in accept, instead_of)
+    rules = Accept(**{word: word in accept for word in ACCEPTABLE}, instead_of=instead_of)
     store = bill_store(source, S3Settings(endpoint_url, region))
     writes_manifests = format_.startswith(("aws", "azure")) or (format_ == "focus" and source.startswith("s3://"))
     found = _of_month(find_deliveries(store, needs_manifest=writes_manifests), wanted, store.name(""))
@@ -234,7 +234,7 @@ def charges(
         parse_month(invoice_from, "--invoice-from") if invoice_from else date.min,
         parse_month(invoice_to, "--invoice-to") if invoice_to else date.max,
     )
-    keys = [key.strip() for key in by.split(",") if key.strip()]
+    keys = [_long(key.strip()) for key in by.split(",") if key.strip()]
     asked: dict[str, Any] = {
         "billing_months": months if by_invoice else None,
         "days": _whole_days(window) if by_usage else None,
@@ -265,7 +265,12 @@ def _pair(item: str) -> tuple[str, str]:
     key, sign, value = item.partition("=")
     if not sign:
         raise BadInput("is not KEY=VALUE", field="--where", value=item, hint="for example --where bucket=gpu")
-    return key.strip(), value
+    return _long(key.strip()), value
+
+
+def _long(key: str) -> str:
+    """``period`` is what people and the table of bills call a billing period."""
+    return "billing_period" if key == "period" else key
 
 
 def _whole_days(window: Window) -> Window:

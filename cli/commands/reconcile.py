@@ -34,7 +34,9 @@ TITLES: Mapping[str, str] = {
 
 
 @click.command()
-@click.option("--period", metavar="YYYY-MM", help="billing periods that begin in this month (with --by-usage: what was used in it); default: all")
+@click.option(
+    "--period", metavar="YYYY-MM", help="billing periods that begin in it; with --by-usage what was used in it; default: all"
+)
 @click.option("--currency", metavar="XXX", help="one currency only; currencies are never added")
 @click.option("--by-usage", is_flag=True, help="what was used in a month, whichever invoice charges it (UTC months)")
 @common

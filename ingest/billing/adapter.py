@@ -42,6 +42,9 @@ class BillOptions:
     """Of a file whose lines say their billing period: only this one's (its first day)."""
 
 
+TIME_HINT = "expected YYYY-MM-DD, YYYY-MM-DDTHH:MM:SSZ or MM/DD/YYYY; --accept times takes it as unknown"
+
+
 class Columns:
     """A file's columns by any spelling: ``lineItem/UnblendedCost`` and ``line_item_unblended_cost`` are one.
 
@@ -113,6 +116,8 @@ class RowCheck:
     message: str
     hint: str = ""
     value: str = "NULL"
+    is_time: bool = False
+    """``--accept times`` lets it pass: the time is unknown then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,15 @@ class BillAdapter(Protocol):
     def plan(self, columns: Columns, options: BillOptions) -> ChargePlan:
         """Raises BadInput when a column without which there is no cost is missing."""
         ...
+
+
+def time_checks(columns: Columns, *headers: str) -> tuple[RowCheck, ...]:
+    """A time that is written and cannot be read stops the delivery; an empty one is unknown."""
+    named = [(header, columns.text(header)) for header in headers if columns.find(header) is not None]
+    return tuple(
+        RowCheck(f"{text} IS NOT NULL AND at_utc({text}) IS NULL", header, "is no date that can be read", TIME_HINT, text, True)
+        for header, text in named
+    )
 
 
 def currency_sql(named: str, options: BillOptions) -> str:

@@ -16,9 +16,20 @@ from core.aws_cost import (
     Term,
     recipes,
 )
-from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, currency_sql, json_of, json_text
+from ingest.billing.adapter import (
+    BillOptions,
+    ChargePlan,
+    ChargeSelect,
+    Columns,
+    RowCheck,
+    currency_sql,
+    json_of,
+    json_text,
+    time_checks,
+)
 from ingest.billing.sql import gpu_sql, quoted, string, strings
 
+TIMES = ("bill/BillingPeriodStartDate", "lineItem/UsageStartDate", "lineItem/UsageEndDate")
 SOURCE_COLUMNS: Mapping[str, str] = {
     "unblended": "lineItem/UnblendedCost",
     "sp_effective": "savingsPlan/SavingsPlanEffectiveCost",
@@ -64,7 +75,7 @@ class AwsCur:
                 "instance": f"coalesce({texts.instance}, "
                 f"nullif(regexp_extract({texts.usage_type}, {string(INSTANCE_IN_USAGE_TYPE)}, 1), ''))",
             },
-            checks=tuple(_checks(money, options.net)),
+            checks=(*_checks(money, options.net), *time_checks(columns, *TIMES)),
             notes=("costs are net of private discounts",) if options.net else (),
         )
 

@@ -11,12 +11,17 @@ from typing import Any
 
 import duckdb
 
+from core.billing import WITHOUT_LIST
+from core.currencies import CURRENCIES
 from core.errors import BadInput
-from ingest.billing.adapter import OTHER_COLUMNS, TEXT_COLUMNS, ChargePlan, ChargeSelect
+from ingest.billing.adapter import OTHER_COLUMNS, TEXT_COLUMNS, ChargePlan, ChargeSelect, RowCheck
+from ingest.billing.csv_lines import AGAIN
+from ingest.billing.delivery import Accept
 from ingest.billing.lines import ROW_GROUP, Lines
-from ingest.billing.sql import bucket_sql, quoted, string
+from ingest.billing.sql import bucket_sql, quoted, string, strings
 
 DIGITS = 38
+_AS_RULED = Accept()
 MONEY_COLUMNS = ("billed", "effective", "list", "contracted", "memo")
 QUANTITY_COLUMNS = ("quantity", "hours")
 TOO_LONG = "amounts of this delivery need more than 38 digits"
@@ -34,8 +39,11 @@ class ChargeFile:
     periods: tuple[date, ...]
 
 
-def write_charges(session: Any, lines: Lines, plan: ChargePlan, out: Path, *, period: date | None) -> ChargeFile:
+def write_charges(
+    session: Any, lines: Lines, plan: ChargePlan, out: Path, *, period: date | None, accept: Accept = _AS_RULED
+) -> ChargeFile:
     """Write ``charges.parquet`` under ``out``. ``period``: the delivery's (manifest); None: each line's own billing period.
+    ``accept``: what of the checks a person lets pass.
 
     Raises BadInput naming file, row, column and value: a cost that is no number, a charge without currency or period, and
     whatever the plan checks.
@@ -46,13 +54,14 @@ def write_charges(session: Any, lines: Lines, plan: ChargePlan, out: Path, *, pe
         f"CREATE OR REPLACE TEMP VIEW lines AS SELECT * FROM read_parquet([{files}], union_by_name = true, "
         "file_row_number = true, filename = '_file', hive_partitioning = false)"
     )
+    _refuse_twins(lines, plan.money)
     money = _amounts(session, lines, plan.money, plan.decimals)
     numbers = _amounts(session, lines, plan.numbers)
     typed = [f"{amount.sql} AS m_{alias}" for alias, amount in money.cells.items()]
     typed += [f"{amount.sql} AS n_{alias}" for alias, amount in numbers.cells.items()]
     typed += [f"({sql}) AS d_{alias}" for alias, sql in plan.derived.items()]
     session.execute(f"CREATE OR REPLACE TEMP VIEW prepared AS SELECT {', '.join(['*', *typed])} FROM lines")
-    _check_rows(session, lines, plan)
+    _check_rows(session, lines, [check for check in plan.checks if not (check.is_time and accept.times)])
     path = out / "charges.parquet"
     selects = " UNION ALL ".join(_select(select, lines, money.scale, numbers.scale) for select in plan.selects)
     fixed = f"DATE '{period.isoformat()}'" if period else "billing_period"
@@ -64,9 +73,19 @@ def write_charges(session: Any, lines: Lines, plan: ChargePlan, out: Path, *, pe
     except (duckdb.OutOfRangeException, duckdb.ConversionException) as error:
         raise BadInput(TOO_LONG, where=lines.names[0], value=str(error).split("\n", 1)[0]) from error
     session.execute(f"CREATE OR REPLACE TEMP VIEW charges AS SELECT * FROM read_parquet({string(str(path))})")
-    _check_charges(session, lines)
+    _check_charges(session, lines, [fault for fault in _FAULTS if not (accept.currency and fault is _NO_CURRENCY)])
     periods = session.execute("SELECT DISTINCT delivery_period FROM charges ORDER BY 1").fetchall()
     return ChargeFile(path, money.scale, tuple(row[0] for row in periods))
+
+
+def _refuse_twins(lines: Lines, money: Mapping[str, str]) -> None:
+    """A cost column that the header names twice: which of them is the cost nobody can tell."""
+    twice = {header.split(AGAIN)[0].casefold() for header, _ in lines.columns.pairs if AGAIN in header}
+    for name in money.values():
+        header = _header(lines, name)
+        if header.casefold() in twice:
+            hint = "take one of them out; the delivery is refused, the former one stays"
+            raise BadInput("the header names this cost column twice", where=lines.columns.where, field=header, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +153,12 @@ def _first(session: Any, lines: Lines, table: str, condition: str, value: str) -
     return lines.place(index, int(row[1]) + 1), row[2]
 
 
-def _check_rows(session: Any, lines: Lines, plan: ChargePlan) -> None:
-    if not plan.checks:
+def _check_rows(session: Any, lines: Lines, checks: Sequence[RowCheck]) -> None:
+    if not checks:
         return
-    counts = ", ".join(f"count(*) FILTER ({check.bad})" for check in plan.checks)
+    counts = ", ".join(f"count(*) FILTER ({check.bad})" for check in checks)
     found = session.execute(f"SELECT {counts} FROM prepared").fetchone()
-    for check, bad in zip(plan.checks, found, strict=True):
+    for check, bad in zip(checks, found, strict=True):
         if bad:
             where, value = _first(session, lines, "prepared", check.bad, check.value)
             raise BadInput(f"{check.message} ({bad:,} rows)", where=where, field=check.field, value=value, hint=check.hint)
@@ -157,10 +176,13 @@ def _select(select: ChargeSelect, lines: Lines, scale: int, number_scale: int) -
     number = f"list_position([{', '.join(string(str(path)) for path in lines.files)}], _file) - 1"
     inner = f"SELECT ({number})::INTEGER AS line_file, file_row_number + 1 AS line_row, {', '.join(cells)} FROM prepared"
     inner += select.lateral + (f" WHERE {select.where}" if select.where else "")
-    list_cost = f"CASE WHEN kind IN {COVERED} AND list = 0 AND effective <> 0 THEN NULL ELSE list END AS list"
+    priced = f"kind NOT IN {strings(sorted(WITHOUT_LIST))}"
+    list_cost = f"CASE WHEN {priced} AND NOT (kind IN {COVERED} AND list = 0 AND effective <> 0) THEN list END AS list"
+    contracted = f"CASE WHEN {priced} THEN contracted END AS contracted"
     return (
-        f"SELECT * REPLACE (coalesce(billed, 0) AS billed, coalesce(effective, 0) AS effective, coalesce(memo, 0) AS memo, "
-        f"coalesce(tags, '{{}}') AS tags, {list_cost}) FROM ({inner})"
+        "SELECT * REPLACE (upper(trim(currency)) AS currency, coalesce(billed, 0) AS billed, "
+        "coalesce(effective, 0) AS effective, coalesce(memo, 0) AS memo, "
+        f"coalesce(tags, '{{}}') AS tags, {list_cost}, {contracted}) FROM ({inner})"
     )
 
 
@@ -170,20 +192,44 @@ def _type(name: str, type_: str, scale: int, number_scale: int) -> str:
     return f"DECIMAL({DIGITS}, {number_scale})" if name in QUANTITY_COLUMNS else type_
 
 
-def _check_charges(session: Any, lines: Lines) -> None:
-    """What every charge must say, whatever its format."""
-    hints = {
-        "billing_period": "its billing period cannot be read",
-        "currency": "pass --currency XXX when the whole file is in one currency",
-        "provider": "pass --source NAME when the whole file is of one issuer",
-    }
-    conditions = {name: "billing_period IS NULL" if name == "billing_period" else f"{name} = ''" for name in hints}
-    counts = ", ".join(f"count(*) FILTER ({condition})" for condition in conditions.values())
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """A charge for which ``bad`` holds stops the delivery; ``value``: SQL of what is shown of it."""
+
+    field: str
+    bad: str
+    message: str
+    hint: str
+    value: str = "NULL"
+
+
+_NO_CURRENCY = _Fault(
+    "currency",
+    f"currency NOT IN {strings(sorted(CURRENCIES))}",
+    "is not a currency of ISO 4217",
+    "the billing currency is a code such as USD, EUR or CNY; --accept currency keeps a code of the issuer's own",
+    "currency",
+)
+_FAULTS = (
+    _Fault("billing_period", "billing_period IS NULL", "a charge must have it", "its billing period cannot be read"),
+    _Fault("currency", "currency = ''", "a charge must have it", "pass --currency XXX when the whole file is in one currency"),
+    _Fault("provider", "provider = ''", "a charge must have it", "pass --source NAME when the whole file is of one issuer"),
+    _NO_CURRENCY,
+    _Fault(
+        "charge_end", "charge_end < charge_start", "a charge ends before it starts", "are the two columns exchanged?",
+        "concat(charge_start, ' to ', charge_end)",
+    ),
+)  # fmt: skip
+"""What every charge must say, whatever its format."""
+
+
+def _check_charges(session: Any, lines: Lines, faults: Sequence[_Fault]) -> None:
+    counts = ", ".join(f"count(*) FILTER ({fault.bad})" for fault in faults)
     found = session.execute(f"SELECT {counts} FROM charges").fetchone()
-    for (name, condition), bad in zip(conditions.items(), found, strict=True):
+    for fault, bad in zip(faults, found, strict=True):
         if bad:
             row = session.execute(
-                f"SELECT line_file, line_row FROM charges WHERE {condition} ORDER BY line_file, line_row LIMIT 1"
+                f"SELECT line_file, line_row, {fault.value} FROM charges WHERE {fault.bad} ORDER BY line_file, line_row LIMIT 1"
             ).fetchone()
             where = lines.place(int(row[0]), int(row[1]))
-            raise BadInput(f"a charge must have it ({bad:,} have not)", where=where, field=name, hint=hints[name])
+            raise BadInput(f"{fault.message} ({bad:,} rows)", where=where, field=fault.field, value=row[2], hint=fault.hint)

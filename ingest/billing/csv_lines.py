@@ -9,6 +9,7 @@ import contextlib
 import csv
 import gzip
 import io
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,10 @@ HEADER_BYTES = 1 << 20
 BLOCK_BYTES = 2 << 20
 """Read at a time. No line may be longer: a quote that is never closed would else swallow the file."""
 DELIMITERS = ",;\t|"
+AGAIN = "~again"
+"""Stands before the number of a header that occurs again."""
 GZIP, ZIP = b"\x1f\x8b", b"PK"
+_FOREIGN = re.compile(rb"[\x80-\xff]+")
 CUT_HINT = "the delivery is refused, the former one stays; deliver it again"
 
 
@@ -37,7 +41,7 @@ def csv_columns(path: Path) -> tuple[list[str], str]:
     names = []
     for header in headers:
         seen[header] = seen.get(header, 0) + 1
-        names.append(header if seen[header] == 1 else f"{header}~again{seen[header]}")
+        names.append(header if seen[header] == 1 else f"{header}{AGAIN}{seen[header]}")
     return names, delimiter
 
 
@@ -60,6 +64,8 @@ def write_csv(path: Path, target: Path, names: Sequence[str], delimiter: str, *,
                     rows += table.num_rows
                     last = table.column(len(names) - 1)[-1].as_py()
     except pa.ArrowInvalid as error:
+        if "UTF8" in str(error):
+            raise _not_utf8(path) from error
         raise _unfit(error, _first_odd(path, places, delimiter) if odd else None, len(names)) from error
     except OSError as error:
         if "runcated" not in str(error):
@@ -162,6 +168,25 @@ def _unfit(error: Exception, odd: Any, headers: int) -> BadInput:
     return BadInput(f"cannot be read: {said.splitlines()[0]}", hint=CUT_HINT)
 
 
+def _not_utf8(path: Path) -> BadInput:
+    """Which line is no UTF-8, and what the file seems to be written in."""
+    with open_text(path) as text:
+        for number, line in enumerate(text, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                likely = likely_encoding(line)
+                hint = f"it looks like {likely}: write it anew as UTF-8 (iconv -f {likely} -t UTF-8 FILE)"
+                return BadInput(f"is not written in UTF-8: line {number:,} has the byte 0x{line[error.start]:02x}", hint=hint)
+    return BadInput("is not written in UTF-8", hint="write it anew as UTF-8")
+
+
+def likely_encoding(line: bytes) -> str:
+    """GB18030 where all that is not ASCII comes in pairs, as Chinese does; else what Western spreadsheets write."""
+    runs = _FOREIGN.findall(line)
+    return "GB18030" if all(len(run) % 2 == 0 for run in runs) else "WINDOWS-1252"
+
+
 def csv_header(path: Path) -> tuple[list[str], str]:
     """The header of a CSV file, packed or not, with or without a byte order mark, and its delimiter.
 
@@ -170,7 +195,10 @@ def csv_header(path: Path) -> tuple[list[str], str]:
         head: bytes = opened.read(HEADER_BYTES)
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise BadInput("is UTF-16", hint="deliver it as UTF-8")
-    text = head.decode("utf-8-sig", errors="ignore" if len(head) == HEADER_BYTES else "strict")
+    try:
+        text = head.decode("utf-8-sig", errors="ignore" if len(head) == HEADER_BYTES else "strict")
+    except UnicodeDecodeError as error:
+        raise BadInput("is cut short", hint=CUT_HINT) if "unexpected end" in error.reason else _not_utf8(path) from error
     first = text.split("\n", 1)[0]
     delimiter = max(DELIMITERS, key=first.count)
     rows = csv.reader(io.StringIO(text), delimiter=delimiter)

@@ -81,6 +81,9 @@ class Accept:
     shorter: bool = False
     older: bool = False
     overlap: bool = False
+    future: bool = False
+    currency: bool = False
+    times: bool = False
     instead_of: str = ""
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, currency_sql, json_text
+from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, currency_sql, json_text, time_checks
 from ingest.billing.sql import gpu_sql, quoted, string
 
 COSTS = {"billed": "BilledCost", "effective": "EffectiveCost", "list": "ListCost", "contracted": "ContractedCost"}
+TIMES = ("BillingPeriodStart", "ChargePeriodStart", "ChargePeriodEnd")
 PROVIDERS = (("amazon", "aws"), ("aws", "aws"), ("azure", "azure"), ("microsoft", "azure"), ("google", "gcp"),
              ("alibaba", "alibaba"), ("tencent", "tencent"), ("volcengine", "volcengine"))  # fmt: skip
 """A name that contains the first is the second; any other provider keeps its own name."""
@@ -42,9 +43,12 @@ class Focus:
             numbers=numbers,
             derived={"split": _split(columns), "instance": _instance(columns)},
             notes=(OWN_NOTE,) if columns.find(OWN_ROWS) else (),
-            checks=tuple(
-                RowCheck(f"m_{alias} IS NULL", COSTS[alias], "the cost is missing", "a charge without a cost is not zero")
-                for alias in ("billed", "effective")
+            checks=(
+                *(
+                    RowCheck(f"m_{alias} IS NULL", COSTS[alias], "the cost is missing", "a charge without a cost is not zero")
+                    for alias in ("billed", "effective")
+                ),
+                *time_checks(columns, *TIMES),
             ),
         )
 

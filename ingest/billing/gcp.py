@@ -5,7 +5,7 @@ The cost of a row is before its credits: each credit is a charge of its own, so 
 
 from __future__ import annotations
 
-from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, currency_sql
+from ingest.billing.adapter import BillOptions, ChargePlan, ChargeSelect, Columns, RowCheck, currency_sql, time_checks
 from ingest.billing.sql import gpu_sql, quoted, string, strings
 
 DISCOUNTS = (
@@ -63,7 +63,7 @@ class Gcp:
                 "credits": _objects(cell),
                 "instance": _label(columns, "system_labels", MACHINE),
             },
-            checks=_checks(columns, cell),
+            checks=(*_checks(columns, cell), *time_checks(columns, "usage_start_time", "usage_end_time")),
             decimals=(
                 f"list_max(list_transform({_objects(cell)}, lambda o: decimals_of(regexp_extract(o, {string(AMOUNT)}, 1))))",
             ),

@@ -53,7 +53,7 @@ class BillImport:
         try:
             lines = read_lines(session, delivery.files, work)
             plan = job.adapter.plan(lines.columns, job.options)
-            charges = write_charges(session, lines, plan, work, period=delivery.period)
+            charges = write_charges(session, lines, plan, work, period=delivery.period, accept=job.accept)
             return Switch(job, session, delivery, lines, charges, plan.notes).into_place(work)
         finally:
             session.close()

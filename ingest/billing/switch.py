@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from models.database import transaction
 from models.join_repo import NodeMoney, node_money
 
 CHUNK = 1 << 20
+EARLIEST_ZONE = timedelta(hours=14)
 SUMS = ("billed", "effective", "memo")
 KNOWN_SUMS = ("list", "contracted", "quantity", "hours")
 
@@ -97,6 +98,7 @@ class Switch:
         if not periods:
             raise Conflict(f"{self._delivery.origin} holds no charge", hint="an empty delivery replaces nothing")
         periods = _of_month(periods, self._job.options.month, self._delivery.origin)
+        self._refuse_future(periods)
         folder = self._folder(source)
         if self._job.dry_run:  # the same work, rolled back
             with self._job.db.connect() as connection:
@@ -109,6 +111,15 @@ class Switch:
             made = [self._one(connection, source, period, folder, work) for period in periods]
             self._keep(work, folder)
         return made
+
+    def _refuse_future(self, periods: Sequence[date]) -> None:
+        """A period that has begun nowhere on Earth yet has nothing to be billed for: a wrong year, most often."""
+        ahead = [period for period in periods if period > (self._job.now + EARLIEST_ZONE).date()]
+        if ahead and not self._job.accept.future:
+            raise Conflict(
+                f"{self._delivery.origin}: billing period {period_name(ahead[-1])} has not begun",
+                hint="is its year right? pass --accept future if it is",
+            )
 
     def _source(self) -> str:
         given = self._job.options.source or self._job.adapter.source
@@ -186,6 +197,7 @@ class Switch:
         notes = [*self._notes]
         if others:
             notes.append(f"{others:,} charges name another billing period than their delivery; each is counted in its own")
+        notes += [*self._unknown_kinds(at), *self._other_currencies(at)]
         names = ("billed", "effective", "list", "contracted")
         return {
             "rows": sum(row[5] for row in totals),
@@ -194,6 +206,28 @@ class Switch:
             "is_final": bool(invoices) and not open_rows,
             "notes": notes,
         }
+
+    def _unknown_kinds(self, at: str) -> list[str]:
+        found = self._session.execute(
+            f"SELECT currency, count(*), sum(billed), list_sort(list(DISTINCT charge_category))[:3] FROM charges {at} "
+            "AND kind = 'unknown' GROUP BY currency ORDER BY currency"
+        ).fetchall()
+        return [
+            f"{count:,} charges of {currency} {plain(billed)} billed are of no known kind"
+            f" ({', '.join(repr(word) for word in words)}): bucket unknown, in the total and in no other bucket"
+            for currency, count, billed, words in found
+        ]
+
+    def _other_currencies(self, at: str) -> list[str]:
+        """``--currency`` is for lines that name none: it changes no line that does."""
+        given = self._job.options.currency
+        found = self._session.execute(
+            f"SELECT currency, count(*) FROM charges {at} AND currency <> {string(given)} GROUP BY 1 ORDER BY 1"
+        ).fetchall()
+        if not given or not found:
+            return []
+        named = ", ".join(f"{count:,} charges name {currency}" for currency, count in found)
+        return [f"--currency {given} is for lines that name none: {named} and stay in it"]
 
     def _days(self, bill: BillVersion, work: Path) -> Iterator[bytes]:
         """The charges by day as CSV, in the order of CHARGE_DAY_COLUMNS."""

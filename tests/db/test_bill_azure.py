@@ -12,6 +12,7 @@ from bill_takes import Takes
 from sqlalchemy import Engine
 
 from core.errors import BadInput, Conflict
+from ingest.billing.delivery import Accept
 
 pytestmark = pytest.mark.db
 
@@ -43,7 +44,8 @@ def line(cost: str = "1", date: str = "07/01/2026", **more: str) -> dict[str, st
     ],
 )
 def test_every_sample_sums_to_its_source(azure: Takes, realdata: Path, file: str, rows: int, total: str) -> None:
-    bills = azure.path(realdata / "billing/azure" / file, currency="USD")
+    masked = Accept(currency=file == "koku_azure_version_2.csv")  # its publisher wrote "MC" over the currency
+    bills = azure.path(realdata / "billing/azure" / file, currency="USD", accept=masked)
     assert sum(bill.rows for bill in bills) == rows
     for basis in ("billed", "effective"):
         assert sum(Decimal(t[basis]) for bill in bills for t in bill.totals) == Decimal(total)

@@ -66,3 +66,13 @@ def test_a_charge_without_a_day_is_in_both_views_of_use_by_name(focus: FocusComm
     assert {row["day"]: row["billed_cost"] for row in rows} == {None: "20", "2026-07-03": "10"}
     _, said, _ = focus.run("show", "charges", "--by", "bucket", *july, as_json=False)
     assert "2 charges tell no day of use (USD 20 billed): they count in the month their billing period begins in." in said
+
+
+def test_period_and_currency_are_keys_too_and_a_wrong_one_is_named_where_it_stands(focus: FocusCommand) -> None:
+    focus.take([focus_line()])
+    _, rows, _ = focus.run(
+        "show", "charges", "--by", "period,currency", "--where", "currency=USD", "--where", "period=2026-07-01"
+    )
+    assert [(row["billing_period"], row["currency"], row["billed_cost"]) for row in rows] == [("2026-07-01", "USD", "10")]
+    code, _, error = focus.run("show", "charges", "--where", "flavour=sweet")
+    assert (code, "where: is not a key of charges" in error) == (2, True)

@@ -37,7 +37,7 @@ def samples(folder: Path) -> list[dict[str, str]]:
 
 def take(db: Engine, data_dir: Path, path: Path, format: str, *, export: str = "") -> list[ImportedBill]:
     options = BillOptions(source="" if format.startswith("aws") else "acme", export=export, currency="USD")
-    job = BillImport(ImportSettings(db, data_dir, format, ADAPTERS[format], options, Accept(overlap=True), NOW))
+    job = BillImport(ImportSettings(db, data_dir, format, ADAPTERS[format], options, Accept(overlap=True, times=True), NOW))
     store = LocalFiles(path)
     return [bill for found in find_deliveries(store, needs_manifest=False) for bill in job.run(store, found)]
 
@@ -96,7 +96,7 @@ def test_final_only_when_the_invoice_is_named(db: Engine, realdata: Path, tmp_pa
 
 def test_a_bill_that_names_no_currency_is_asked_for_it(db: Engine, realdata: Path, tmp_path: Path) -> None:
     path = realdata / "billing/focus-spec-1.2/commitment_discount_usage_scenario_1.csv"
-    job = BillImport(ImportSettings(db, tmp_path, "focus", ADAPTERS["focus"], BillOptions("acme"), Accept(), NOW))
+    job = BillImport(ImportSettings(db, tmp_path, "focus", ADAPTERS["focus"], BillOptions("acme"), Accept(times=True), NOW))
     store = LocalFiles(path)
     with pytest.raises(BadInput, match=r"row 1: currency.*--currency"):
         job.run(store, find_deliveries(store, needs_manifest=False)[0])
