@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 
+from core.billing import WITHOUT_LIST
 from core.capacity import HOUR_US, Capacity, NodeService, ServiceCost, State, capacity_cost
 from core.charge_join import JOINED
 from core.money import ZERO, quantize, split, total
@@ -51,6 +52,8 @@ class HourShare:
     is_billed: bool
     whole_machine: bool
     shares: tuple[MoneyShare, ...]
+    free_us: int | None = 0
+    """GPU microseconds billed and held by nobody; None where its GPUs are not known and nobody holds any."""
 
 
 def share_hour(charges: Sequence[NodeCharge], services: Iterable[NodeService], basis: ChargeBasis = "effective") -> HourShare:
@@ -71,7 +74,8 @@ def share_hour(charges: Sequence[NodeCharge], services: Iterable[NodeService], b
     for charge in charges:
         by_money.setdefault((charge.delivery, charge.currency), []).append(charge)
     shares = tuple(_share(by_money[key], held, keys, basis) for key in sorted(by_money))
-    return HourShare(first.cluster, first.node, first.hour, is_billed, whole_machine, shares)
+    free_us = None if whole_machine and not gpu_us else weights[_UNASSIGNED]
+    return HourShare(first.cluster, first.node, first.hour, is_billed, whole_machine, shares, free_us if is_billed else 0)
 
 
 def on_machine(service: NodeService, charge: NodeCharge) -> bool:
@@ -81,7 +85,7 @@ def on_machine(service: NodeService, charge: NodeCharge) -> bool:
 def known_basis(charges: Iterable[NodeCharge], bases: Sequence[ChargeBasis]) -> ChargeBasis | None:
     """The first of ``bases`` on which the bills give every charge a cost."""
     found = list(charges)
-    return next((basis for basis in bases if all(getattr(c, basis) is not None for c in found)), None)
+    return next((basis for basis in bases if all(getattr(c, basis) is not None or c.bucket in WITHOUT_LIST for c in found)), None)
 
 
 def by_machine_hour(charges: Iterable[NodeCharge]) -> dict[tuple[str, str, datetime], tuple[NodeCharge, ...]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from core.charge_join import JOINED
 from core.windows import Window
 
 _CURRENT = "JOIN bill_delivery d ON d.id = c.delivery AND d.status = 'current'"
@@ -70,16 +71,19 @@ def not_joined(connection: Connection) -> tuple[int, int]:
 
 def node_costs(connection: Connection, window: Window, *, by_hour: bool = False) -> list[dict[str, Any]]:
     """What bills say nodes cost in the hours of ``window``: [hour,] cluster, node, instance_type, resource_id, matched_by,
-    currency, hours (machine hours), gpus, billed_cost, effective_cost, list_cost (None: a part has no list price),
+    currency, hours (machine hours), gpus, billed_cost, effective_cost, list_cost (of its running charges alone; None: one has no
+    list price),
     unassigned_hours (machine hours in which no service held the node), is_final."""
     hour = "hour, " if by_hour else ""
     query = f"""
     WITH hours AS (
       SELECT cluster, node, hour, resource_id, currency, max(instance_type) AS instance_type, min(matched_by) AS matched_by,
         max(gpus) AS gpus,
-        coalesce(sum(hours) FILTER (WHERE bucket IN ('gpu', 'other_compute', 'unused_reservation')), 0) AS hours,
+        coalesce(sum(hours) FILTER (WHERE bucket = ANY(:running)), 0) AS hours,
+        bool_or(bucket = ANY(:running)) AS is_running,
         sum(billed) AS billed, sum(effective) AS effective,
-        CASE WHEN count(list) = count(*) THEN sum(list) END AS list, bool_and(d.is_final) AS is_final
+        CASE WHEN bool_and(list IS NOT NULL OR bucket <> ALL(:running)) THEN sum(list) FILTER (WHERE bucket = ANY(:running)) END
+          AS list, bool_and(d.is_final) AS is_final
       FROM node_charge c {_CURRENT}
       WHERE hour >= date_trunc('hour', CAST(:start AS timestamptz)) AND hour < :end GROUP BY 1, 2, 3, 4, 5
     ), held AS (
@@ -94,12 +98,12 @@ def node_costs(connection: Connection, window: Window, *, by_hour: bool = False)
     )
     SELECT {hour}cluster, node, instance_type, resource_id, min(matched_by) AS matched_by, currency,
       trim_scale(sum(hours)) AS hours, max(gpus) AS gpus, sum(billed) AS billed_cost, sum(effective) AS effective_cost,
-      CASE WHEN count(list) = count(*) THEN sum(list) END AS list_cost,
+      CASE WHEN count(list) = count(*) FILTER (WHERE is_running) THEN sum(list) END AS list_cost,
       trim_scale(sum(greatest(hours - coalesce(time, 0), 0))) AS unassigned_hours, bool_and(is_final) AS is_final
     FROM hours LEFT JOIN covered USING (cluster, node, hour)
     GROUP BY {hour}cluster, node, instance_type, resource_id, currency
     ORDER BY {hour}cluster, node, instance_type, resource_id, currency"""
-    return _rows(connection, query, _times(window))
+    return _rows(connection, query, {**_times(window), "running": sorted(JOINED)})
 
 
 def _times(window: Window | None) -> dict[str, Any]:

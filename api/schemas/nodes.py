@@ -23,10 +23,12 @@ class NodeRow(BaseModel):
     currency: Currency
     hours: AmountOut = Field(description="Billed machine hours.")
     unassigned_hours: AmountOut = Field(description="Of these, hours in which no service held the node.")
+    unassigned_gpu_hours: AmountOut | None = Field(description="Billed GPU-hours nobody held; null: its GPUs are not known.")
+    unassigned_cost: AmountOut = Field(description="Effective cost of what nobody held, as the reconciliation counts it.")
     gpus: int | None = Field(description="null: not known.")
     effective_cost: AmountOut
     billed_cost: AmountOut
-    list_cost: AmountOut | None = Field(description="null: a part has no list price.")
+    list_cost: AmountOut | None = Field(description="Of its running charges alone; null: one has no list price.")
     effective_per_hour: AmountOut | None = Field(description=_UNKNOWN)
     billed_per_hour: AmountOut | None = Field(description=_UNKNOWN)
     list_per_hour: AmountOut | None = Field(description=_UNKNOWN)

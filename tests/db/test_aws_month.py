@@ -124,6 +124,17 @@ def test_every_bucket_and_every_machine_hour_is_what_the_generator_says(months: 
     assert found == {key: costs for key, costs in said.machines.items() if key[0] in IN_INVENTORY}
 
 
+def test_what_nobody_held_is_told_by_machine_and_list_prices_are_of_running_alone(months: Months, command: Command) -> None:
+    months.deliver(THIRD)
+    unassigned = step(months.reconciled("--period", "2026-07"), "holders")["unassigned"]
+    for words in ((), ("--by-hour",)):
+        _, nodes, _ = command("show", "nodes", "--from", "2026-06-25", "--to", "2026-08-05", *words)
+        assert total(Decimal(row["unassigned_cost"]) for row in nodes) == unassigned
+        assert total(Decimal(row["unassigned_gpu_hours"]) for row in nodes) > 0
+    prices = {row["instance_type"]: Decimal(row["list_per_hour"]) for row in nodes if row["hours"] != "0"}
+    assert prices["g5.xlarge"] == Decimal("1.006")
+
+
 def test_each_cent_of_julys_invoice_has_a_name(months: Months) -> None:
     for one in (FIRST, SECOND, THIRD):
         said = months.deliver(one)
