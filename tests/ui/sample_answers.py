@@ -157,13 +157,17 @@ def _budget(
     return {
         "id": number, "scope": scope, "period": "month", "version": 1, "zone": "Asia/Shanghai", "amount": amount, "cap": cap,
         "effective_cap": cap, "currency": "USD", "cost_basis": "usage" if number == 1 else "allocation", "owner": "finops",
+        "fiscal_start": 1, "rollover": False, "carried": "0", "carried_reason": "", "plan": amount,
         "window_start": month.start, "window_end": month.end,
         "spend": {
             "amount": spent if known else None, "closed": spent if known else None, "running": "0" if known else None,
+            "trueup": "0" if known else None,
             "reason": "" if known else NO_PRICE, "state": "estimate",
         },
         "spent_share": share if known else None, "expected_share": "0.634", "pace": pace if known else None,
-        "pace_reason": "" if known else NO_PRICE, "burn": "2.1" if known else None, "burn_reason": "" if known else NO_PRICE,
+        "pace_reason": "" if known else NO_PRICE, "profile_weeks": None,
+        "profile_reason": "fewer than 2 whole weeks are closed: every hour is expected alike",
+        "burn": "2.1" if known else None, "burn_reason": "" if known else NO_PRICE,
         "exhausted_at": ends if known else None, "exhausted_in_s": 172_800 if ends and known else None,
         "exhaustion_reason": "" if ends and known else "lasts beyond the period at the speed of the last hour",
         "cap_exhausted_at": None, "cap_exhaustion_reason": "no cap",
