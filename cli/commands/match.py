@@ -237,32 +237,41 @@ def nodes(run: Run, by_hour: bool, window: Window) -> None:
     """What machines cost by the bills: per hour and GPU-hour, by GPU, CPU and memory; hours in which nothing served."""
     with database(run.settings) as engine, transaction(engine) as connection:
         rows = node_rates(connection, window, by_hour=by_hour)
-    shown = rows if run.as_json else [_cost(row) for row in rows]
     empty = "No bill charges a machine in this time range: `tokenfuse show unmatched` says what is left."
-    print_rows(shown, as_json=run.as_json, empty=empty)
-    if rows and not run.as_json:
-        say("Parts of the effective cost: " + "; ".join(sorted({row["parts_rule"] for row in rows})) + ".")
+    if run.as_json or not rows:
+        print_rows(rows, as_json=run.as_json, empty=empty)
+        return
+    print_rows([_cost(row) for row in rows], as_json=False, title="What machines cost")
+    print_rows([_rate(row) for row in rows], as_json=False, title="Per hour, and parts of the effective cost")
+    say("Parts of the effective cost: " + "; ".join(sorted({row["parts_rule"] for row in rows})) + ".")
+
+
+def _machine(row: Mapping[str, Any]) -> dict[str, Any]:
+    hour = {"hour": row["hour"]} if "hour" in row else {}
+    return {**hour, "node": f"{row['cluster']}/{row['node']}"}
 
 
 def _cost(row: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("effective_per_hour", "billed_per_hour", "list_per_hour", "effective_per_gpu_hour")
-    hour = {"hour": row["hour"]} if "hour" in row else {}
-    gpu_cost = None if row["gpu_cost"] is None else sum(row["gpu_cost"].values())
     return {
-        **hour,
-        "node": f"{row['cluster']}/{row['node']}",
+        **_machine(row),
         "type": row["instance_type"],
-        "resource": row["resource_id"],
-        "matched_by": row["matched_by"],
         "hours": row["hours"],
+        "effective": row["effective_cost"],
+        "currency": row["currency"],
         "unassigned_gpu_hours": row["unassigned_gpu_hours"],
         "unassigned": row["unassigned_cost"],
-        "gpus": row["gpus"],
-        "currency": row["currency"],
-        "effective": row["effective_cost"],
-        **{name: row[name] for name in names},
-        "gpu_part": gpu_cost,
+        "final": row["is_final"],
+    }
+
+
+def _rate(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **_machine(row),
+        "effective": row["effective_per_hour"],
+        "billed": row["billed_per_hour"],
+        "list": row["list_per_hour"],
+        "per_gpu_hour": row["effective_per_gpu_hour"],
+        "gpu_part": None if row["gpu_cost"] is None else sum(row["gpu_cost"].values()),
         "cpu_part": row["cpu_cost"],
         "memory_part": row["memory_cost"],
-        "final": row["is_final"],
     }

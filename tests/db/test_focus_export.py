@@ -264,6 +264,7 @@ def test_the_recordings_ledger_comes_back_with_equal_totals(db: Engine, tmp_path
     done = export(db, tmp_path / "out", whole, now=AFTER)
     assert done.totals[0]["effective"] == Decimal("0.503")
     takes = Takes(second, tmp_path, "focus")
+    takes.now = AFTER
     takes.path(tmp_path / "out")
     (sums,) = takes.charges()
     assert (sums["billed_cost"], sums["effective_cost"]) == (Decimal("0.503"), Decimal("0.503"))
