@@ -80,7 +80,7 @@ def test_of_a_gzip_file_cut_short_the_whole_lines_are_taken_and_the_damage_is_na
     file = tokenfuse.folder / "cut.jsonl.gz"
     whole = gzip.compress("\n".join(json.dumps({**GOOD, "request_id": f"g-{i}"}) for i in range(2000)).encode())
     file.write_bytes(whole[: len(whole) // 2])
-    report = tokenfuse.json("ingest", "usage", str(file), "--format", "usage")
+    report = tokenfuse.json("ingest", "usage", str(file), "--format", "usage", expect=1)
     assert 0 < report["accepted"] < 2000
     (reason,) = report["reasons"]
     assert reason.startswith(f"cut.jsonl.gz:{report['accepted'] + 1}")
