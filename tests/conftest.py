@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from cli_command import Command, command_on
 from sqlalchemy import Engine, text
 
 from models.database import open_engine, start_embedded, stop_embedded, upgrade
@@ -57,6 +58,13 @@ def db(db_url: str) -> Iterator[Engine]:
     engine = open_engine(db_url)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The real command on ``db_url`` and DATA = ``tmp_path / "data"``, with no settings file."""
+    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
+    return command_on(db_url, tmp_path / "data", capsys)
 
 
 @pytest.fixture(scope="session")

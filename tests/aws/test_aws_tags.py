@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,9 @@ import pytest
 from aws_servers import Door
 from bill_lines import cur_line, write_cur
 from botocore.stub import Stubber
+from cli_command import Command
 from sqlalchemy import Engine, insert
 
-from cli.main import main
 from control.fleet import aws_tags
 from control.fleet.aws_session import aws_clients
 from control.fleet.aws_tags import activate_tags, apply_tags, backfill_tags, cost_tags
@@ -27,20 +25,6 @@ from models.tables import UsageDayRow
 
 pytestmark = pytest.mark.db
 DAY = datetime(2026, 7, 1, tzinfo=UTC)
-Command = Callable[..., tuple[int, Any, str]]
-
-
-@pytest.fixture
-def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
-
-    def run(*words: str, as_json: bool = True) -> tuple[int, Any, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
-        out, error = capsys.readouterr()
-        return int(ended.value.code or 0), json.loads(out) if out and as_json else out, error
-
-    return run
 
 
 def use(db: Engine, model: str, team: str) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import boto3
 import pytest
+from cli_command import Command
 from sqlalchemy import Engine, text
 
-from cli.main import main
 from core.capacity import NodeService
 from core.charge_join import Node
 from core.cloud_instances import CloudInstance, identify_nodes
@@ -20,22 +16,6 @@ from core.usage import Deployment
 from models.rates_repo import declare_service
 
 T0 = datetime(2026, 7, 1, tzinfo=UTC)
-Answer = tuple[int, Any, str]
-
-
-@pytest.fixture
-def command(
-    db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Answer]:
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
-
-    def run(*words: str) -> Answer:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), "--json"])
-        out, error = capsys.readouterr()
-        return int(ended.value.code or 0), json.loads(out) if out else None, error
-
-    return run
 
 
 def instance(number: int, *names: str) -> CloudInstance:
@@ -62,7 +42,7 @@ def test_a_node_is_the_one_instance_whose_name_it_bears() -> None:
 
 
 @pytest.mark.db
-def test_nodes_get_their_instance_ids(db: Engine, command: Callable[..., Answer], moto_url: str) -> None:
+def test_nodes_get_their_instance_ids(db: Engine, command: Command, moto_url: str) -> None:
     client = boto3.client("ec2", region_name="us-east-1", endpoint_url=moto_url)
     image = client.describe_images()["Images"][0]["ImageId"]
     made = client.run_instances(ImageId=image, MinCount=2, MaxCount=2, InstanceType="g5.xlarge")["Instances"]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bill_lines import csv_bytes
-
-from cli.main import main
-
-Answer = tuple[int, Any, str]
+from cli_command import Answer, Command
 
 
 def focus_line(**more: str) -> dict[str, str]:
@@ -29,7 +24,7 @@ def focus_line(**more: str) -> dict[str, str]:
 class FocusCommand:
     """Imports lines and asks, as a person does."""
 
-    def __init__(self, run: Callable[..., Answer], folder: Path) -> None:
+    def __init__(self, run: Command, folder: Path) -> None:
         self.run, self.folder = run, folder
 
     def take(self, rows: Iterable[Mapping[str, str]], *words: str, name: str = "focus.csv") -> Answer:
@@ -63,14 +58,9 @@ class FocusCommand:
 
 
 @pytest.fixture
-def focus(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> FocusCommand:
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
-
+def focus(command: Command, tmp_path: Path) -> FocusCommand:
     def run(*words: str, as_json: bool = True) -> Answer:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
-        out, error = capsys.readouterr()
-        shown = (json.loads(out) if out else None) if as_json else " ".join(f"{out} {error}".split())
-        return int(ended.value.code or 0), shown, error
+        code, shown, error = command(*words, as_json=as_json)
+        return code, shown if as_json else " ".join(f"{shown} {error}".split()), error
 
     return FocusCommand(run, tmp_path)

@@ -6,8 +6,6 @@ compared with is said by the generator, which knows no importer.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,38 +14,22 @@ from typing import Any
 import pytest
 from aws_world import furnish
 from bill_lines import cur_line, write_cur
+from cli_command import Command
 from sqlalchemy import Engine, text
 
 from cli.demo.aws_export import write_delivery
 from cli.demo.aws_machines import JULY
 from cli.demo.aws_month import Account, Delivery, july_deliveries
 from cli.demo.aws_truth import Truth, truth
-from cli.main import main
 from core.money import ZERO, total
 from core.windows import Window
 from models.node_charge_repo import read_node_charges
 
 pytestmark = pytest.mark.db
-Answer = tuple[int, Any, str]
-Command = Callable[..., Answer]
 ACCOUNT = Account()
 FIRST, SECOND, THIRD, AUGUST = july_deliveries()
 IN_INVENTORY = {machine.node for machine in JULY if machine.holds}
 EVER = Window(datetime(2026, 6, 1, tzinfo=UTC), datetime(2026, 10, 1, tzinfo=UTC))
-
-
-@pytest.fixture
-def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """``command("reconcile")`` -> exit code, parsed JSON, standard error."""
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
-
-    def run(*words: str) -> Answer:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), "--json"])
-        out, error = capsys.readouterr()
-        return int(ended.value.code or 0), json.loads(out) if out else None, error
-
-    return run
 
 
 class Months:

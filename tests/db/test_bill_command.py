@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bill_lines import cur_line, write_cur
-
-from cli.main import main
+from cli_command import Command
 
 pytestmark = pytest.mark.db
-Answer = tuple[int, Any, str]
-Command = Callable[..., Answer]
-
-
-@pytest.fixture
-def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """``command("show", "bills")`` -> exit code, parsed JSON (None without), standard error."""
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
-
-    def run(*words: str, as_json: bool = True) -> Answer:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
-        out, error = capsys.readouterr()
-        return int(ended.value.code or 0), json.loads(out) if out and as_json else None, error
-
-    return run
 
 
 @pytest.fixture

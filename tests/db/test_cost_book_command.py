@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_command import Command
 from sqlalchemy import Engine, insert, text
 
-from cli.main import main
 from core.capacity import NodeService
 from core.money import money
 from core.rates import Rate
@@ -21,7 +19,6 @@ from models.rates_repo import add_rates, declare_service
 from models.tables import GpuHourRow
 
 pytestmark = pytest.mark.db
-Command = Callable[..., tuple[int, Any, str]]
 JULY = datetime(2026, 7, 1, tzinfo=UTC)
 BOOK = """version: cost-book/1
 name: racks
@@ -42,19 +39,6 @@ costs:
 power:
   - {id: rack-7, nodes: [gpu-01], meter: declared, site: rack-7, kwh: {2026-07: "1488"}}
 """
-
-
-@pytest.fixture
-def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
-
-    def run(*words: str, as_json: bool = True) -> tuple[int, Any, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
-        out, error = capsys.readouterr()
-        return int(ended.value.code or 0), json.loads(out) if out and as_json else out, error
-
-    return run
 
 
 @pytest.fixture

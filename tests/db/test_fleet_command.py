@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cli_command import Command
 from sqlalchemy import Engine
 
-from cli.main import main
 from control.fleet.actions import settle
 from control.fleet.effector import fleet_effectors
 from control.fleet.registry import FleetSettings, registry
@@ -25,7 +23,6 @@ from actuator_worlds import HASH, LiteLLMServer
 
 pytestmark = pytest.mark.db
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
-Command = Callable[..., tuple[int, Any, str]]
 
 
 @pytest.fixture
@@ -36,20 +33,10 @@ def litellm() -> Iterator[LiteLLMServer]:
 
 
 @pytest.fixture
-def command(
-    db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, litellm: LiteLLMServer
-) -> Command:
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
+def command(command: Command, monkeypatch: pytest.MonkeyPatch, litellm: LiteLLMServer) -> Command:
     monkeypatch.setenv("TOKENFUSE_LITELLM_URL", litellm.url)
     monkeypatch.setenv("TOKENFUSE_LITELLM_KEY", "sk-master")
-
-    def run(*words: str, as_json: bool = True) -> tuple[int, Any, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
-        out, error = capsys.readouterr()
-        return int(ended.value.code or 0), (json.loads(out) if out and as_json else out), error
-
-    return run
+    return command
 
 
 def test_from_naming_a_switch_to_undoing_what_it_did(db: Engine, command: Command, litellm: LiteLLMServer) -> None:

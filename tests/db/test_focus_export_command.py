@@ -4,37 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from cli_command import Command
 from explain_world import generate
 from moto import mock_aws
 from sqlalchemy import Engine
 
-from cli.main import main
 from core.errors import BadInput
 from reports.places import place_of
 
 pytestmark = pytest.mark.db
-Answer = tuple[int, Any, str]
-Command = Callable[..., Answer]
 PERIOD = ("--from", "2026-05-02", "--to", "2026-07-01")
-
-
-@pytest.fixture
-def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
-
-    def run(*words: str, as_json: bool = True) -> Answer:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
-        out, error = capsys.readouterr()
-        return int(ended.value.code or 0), json.loads(out) if out and as_json else None, error
-
-    return run
 
 
 @pytest.fixture

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bill_lines import write_cur
+from cli_command import Command
 from join_world import line
 
-from cli.main import main
-
 pytestmark = pytest.mark.db
-Answer = tuple[int, Any, str]
-Command = Callable[..., Answer]
 JULY = ("--from", "2026-07-01", "--to", "2026-08-01")
-
-
-@pytest.fixture
-def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """``command("match", "list")`` -> exit code, parsed JSON or the text, standard error."""
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
-
-    def run(*words: str, as_json: bool = True) -> Answer:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
-        out, error = capsys.readouterr()
-        return int(ended.value.code or 0), json.loads(out) if out and as_json else out, error
-
-    return run
 
 
 @pytest.fixture

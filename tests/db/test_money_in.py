@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bill_lines import cur_line, write_cur
+from cli_command import Command
 from sqlalchemy import Engine
 
 from bench.year import coarser
-from cli.main import main
 from core.capacity import NodeService
 from core.money import money
 from core.rates import Rate
@@ -22,22 +19,7 @@ from core.usage import Deployment
 from models.rates_repo import add_rates, declare_service
 
 pytestmark = pytest.mark.db
-Command = Callable[..., tuple[int, Any, str]]
 FX = "day,base,quote,rate,source\n2026-07-01,USD,CNY,8,bank\n2026-07-20,USD,CNY,5,bank\n"
-
-
-@pytest.fixture
-def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """``command("show", "bills")`` -> exit code, parsed JSON, standard error."""
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
-
-    def run(*words: str, as_json: bool = True) -> tuple[int, Any, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
-        out, error = capsys.readouterr()
-        return int(ended.value.code or 0), json.loads(out) if out and as_json else out, error
-
-    return run
 
 
 @pytest.fixture

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
+from cli_command import Command
 from sqlalchemy import Engine, text
 
-from cli.main import main
 from core.capacity import NodeService
 from core.money import money
 from core.rates import Rate
@@ -19,7 +15,6 @@ from core.usage import Deployment
 from models.rates_repo import add_rates, declare_service
 
 pytestmark = pytest.mark.db
-Command = Callable[..., tuple[int, Any, str]]
 START, END = datetime(2026, 7, 2, tzinfo=UTC), datetime(2026, 7, 2, 1, tzinfo=UTC)
 ADD = (
     "rates",
@@ -34,19 +29,6 @@ ADD = (
     "--reason",
     "offer 7",
 )
-
-
-@pytest.fixture
-def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setenv("TOKENFUSE_SETTINGS", str(tmp_path / "none.toml"))
-
-    def run(*words: str, as_json: bool = True) -> tuple[int, Any, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
-        out, error = capsys.readouterr()
-        return int(ended.value.code or 0), json.loads(out) if out and as_json else out, error
-
-    return run
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import permutations
@@ -11,31 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_command import Command
 from price_list_files import july_2025, price, write_csv
 from sqlalchemy import Engine
 
-from cli.main import main
 from core.rates import rate_at
 from models.rates_repo import read_rates
 
 pytestmark = pytest.mark.db
-Command = Callable[..., tuple[int, Any, str]]
 
 
 @pytest.fixture
-def command(db_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """``command("rates", "list")`` -> exit code, parsed JSON, standard error; without the prices that ship."""
+def command(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Without the prices that ship."""
     settings = tmp_path / "tokenfuse.toml"
     settings.write_text("default_rates = false\n")
     monkeypatch.setenv("TOKENFUSE_SETTINGS", str(settings))
-
-    def run(*words: str, as_json: bool = True) -> tuple[int, Any, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--db", db_url, "--data-dir", str(tmp_path / "data"), *(["--json"] if as_json else [])])
-        out, error = capsys.readouterr()
-        return int(ended.value.code or 0), json.loads(out) if out and as_json else out, error
-
-    return run
+    return command
 
 
 def take(command: Command, path: Path, *more: str) -> Any:
