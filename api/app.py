@@ -18,7 +18,6 @@ from api.auth import Authenticator
 from api.budget_view import Standings
 from api.deps import Parts
 from api.guard_keys import KeyRing
-from api.intake import build_ingest
 from api.metrics import Remembered
 from api.metrics_view import business_metrics
 from api.otlp_intake import OtlpIntake, Pools
@@ -28,6 +27,7 @@ from api.schemas.errors import error_responses
 from api.settings import ApiSettings
 from api.telemetry import Instrument, Telemetry
 from core.ports import EventLog
+from ingest.usage.intake import build_ingest
 from models.access_repo import Principal, verify_token
 from models.database import transaction
 
@@ -87,7 +87,7 @@ def _parts(settings: ApiSettings, engine: Engine, log: EventLog, now: Callable[[
     telemetry = Telemetry()
     telemetry.registry.register(Remembered(read_metrics, settings.metrics_cache_s, time.monotonic))
     limit = settings.failed_auth_per_minute
-    ingest = build_ingest(settings, engine, log, now)
+    ingest = build_ingest(engine, log, settings.data_dir, settings.dedupe_horizon, now)
     return Parts(
         settings=settings,
         engine=engine,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
 from api.deps import PartsDep
+from core import period_text
 from core.errors import BadInput
 from core.windows import Window, floor_time, require_utc
 
@@ -36,6 +37,11 @@ def parse_time(text: str, field: str) -> datetime:
     if not EARLIEST <= at.replace(tzinfo=UTC) < LATEST:
         raise BadInput("is outside 2000..2200", where="query", field=field, value=text)
     return require_utc(at, field)
+
+
+def parse_month(text: str, field: str) -> date:
+    """The first day of ``YYYY-MM``."""
+    return period_text.parse_month(text, field, where="query", hint="send 2026-07")
 
 
 From = Annotated[str | None, Query(alias="from", max_length=40, description="Start, included.", json_schema_extra=TIME_SCHEMA)]

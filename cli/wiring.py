@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -20,19 +19,15 @@ from control.notify.webhook import WebhookSettings
 from core.breaker_values import BreakerPolicy
 from core.capacity import NodeService
 from core.usage import Deployment
-from eventlog.archive import contains_ids
 from eventlog.spool import SpoolLog, SpoolSettings
 from ingest.discovery.kube_access import KubeAccess, from_kubeconfig, in_cluster
 from ingest.engine.scraper import Target
 from ingest.prices.rate_card import default_rate_card
-from ingest.usage.classes import ClassScorer
-from ingest.usage.identity_map import IdentityMapper
+from ingest.usage.intake import build_ingest
 from ingest.usage.service import UsageIngest
 from models.database import open_engine, start_embedded, transaction, upgrade
-from models.identity_repo import StoredIdentity
-from models.partitions import PartitionKeeper, ensure_months
+from models.partitions import ensure_months
 from models.rates_repo import add_rates, declare_service, read_rates
-from models.workload_repo import StoredModels
 from streaming.settings import StreamSettings
 
 
@@ -113,19 +108,7 @@ def event_log(settings: Settings) -> Iterator[SpoolLog]:
 
 def usage_ingest(settings: Settings, engine: Engine, log: SpoolLog) -> UsageIngest:
     """The usage judge of this process."""
-
-    def archive_has(ids: Collection[str]) -> set[str]:
-        return contains_ids(settings.data_dir, ids)
-
-    return UsageIngest(
-        log,
-        now=utc_now,
-        ensure_partitions=PartitionKeeper(engine),
-        archive_has=archive_has,
-        horizon=timedelta(days=settings.dedupe_horizon_days),
-        identity=IdentityMapper(StoredIdentity(engine), time.monotonic),
-        classes=ClassScorer(StoredModels(engine), time.monotonic),
-    )
+    return build_ingest(engine, log, settings.data_dir, timedelta(days=settings.dedupe_horizon_days), utc_now)
 
 
 def stream_settings(settings: Settings, url: str, *, web_port: int | None = None) -> StreamSettings:

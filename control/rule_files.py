@@ -11,6 +11,7 @@ import yaml
 
 from core.errors import BadInput
 from core.rules import Rule, rule_as, rule_from
+from ingest.small_file import read_small
 
 MAX_BYTES = 1_000_000
 PRESETS = "rule_presets.yaml"
@@ -24,13 +25,7 @@ def shipped_rules() -> list[Rule]:
 
 def read_rules(path: Path) -> list[Rule]:
     """Rules of a file. Raises BadInput "FILE:LINE: field: …"."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BadInput(f"is larger than {MAX_BYTES} bytes", where=str(path))
-        body = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", where=str(path), hint="name a YAML file of rules") from error
-    return parse_rules(body, path.name)
+    return parse_rules(read_small(path, MAX_BYTES, hint="name a YAML file of rules"), path.name)
 
 
 def parse_rules(body: bytes, name: str) -> list[Rule]:

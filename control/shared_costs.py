@@ -11,8 +11,7 @@ from sqlalchemy import Connection
 from core.money import plain
 from core.period_line import PeriodLine
 from core.shared_cost import SharedRule, Weights, share_costs
-from core.statement import after
-from core.windows import Window
+from core.windows import Window, month_on
 from models.audit_repo import append_audit
 from models.ledger_repo import ledger_rows
 from models.shared_repo import add_rule, end_rule, read_rules, shared_charges
@@ -54,7 +53,7 @@ def preview(
 
 def shared_lines(connection: Connection, month: date, window: Window, rules: Sequence[SharedRule]) -> list[PeriodLine]:
     """Lines of kind shared and not_shared of the UTC days of ``month``: together the charges that are no machine's, exactly."""
-    charges = shared_charges(connection, month, after(month), rules)
+    charges = shared_charges(connection, month, month_on(month, 1), rules)
     weights = _weights(connection, window) if charges and any(rule.method != "fixed" for rule in rules) else {}
     return share_costs(charges, rules, weights, month)
 

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from core.errors import BadInput
 from core.money import CONTEXT, ZERO, plain
+from core.windows import month_on
 
 Method = Literal["month", "day"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -77,9 +78,8 @@ class StraightLine:
 
 def add_months(day: date, months: int) -> date:
     """The same day of a later month, or its last day where it is shorter."""
-    number = day.year * 12 + day.month - 1 + months
-    first = date(number // 12, number % 12 + 1, 1)
-    return first.replace(day=min(day.day, ((first + timedelta(days=32)).replace(day=1) - timedelta(days=1)).day))
+    first, after = month_on(day, months), month_on(day, months + 1)
+    return first.replace(day=min(day.day, (after - first).days))
 
 
 def months_between(first: date, last: date) -> int:

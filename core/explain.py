@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from core.money import ZERO, total
-from core.shapley import round_parts, shapley
+from core.shapley import known_pair, round_parts, shapley
 from core.unit_cost import TOKEN_KINDS
 from core.windows import Window
 
@@ -137,7 +137,7 @@ def _bought_effects(before: DeploymentUse, after: DeploymentUse) -> dict[str, Fr
     as what was bought."""
     tokens = [{kind: Fraction(use.tokens.get(kind, 0)) for kind in TOKEN_KINDS} for use in (before, after)]
     prices = {
-        kind: _known(*(Fraction(use.served.get(kind, ZERO)) / n[kind] if n[kind] else None
+        kind: known_pair(*(Fraction(use.served.get(kind, ZERO)) / n[kind] if n[kind] else None
                        for use, n in zip((before, after), tokens, strict=True)))
         for kind in TOKEN_KINDS
     }  # fmt: skip
@@ -198,9 +198,9 @@ def _share(cost: Decimal, per_gpu: Fraction) -> Fraction:
 def _use_effects(before: _Rates, after: _Rates) -> dict[str, Fraction]:
     """Effects on the number of GPUs in service, of each way in which they were used."""
     volume = (before.tokens, after.tokens)
-    mix = _known(before.output_share, after.output_share)
-    cache = _known(before.hit_rate, after.hit_rate)
-    speed = {kind: _known(before.speed[kind], after.speed[kind]) for kind in TOKEN_KINDS}
+    mix = known_pair(before.output_share, after.output_share)
+    cache = known_pair(before.hit_rate, after.hit_rate)
+    speed = {kind: known_pair(before.speed[kind], after.speed[kind]) for kind in TOKEN_KINDS}
 
     def served(changed: frozenset[str]) -> Fraction:
         output, cached = mix["mix" in changed], cache["cache" in changed]
@@ -210,10 +210,3 @@ def _use_effects(before: _Rates, after: _Rates) -> dict[str, Fraction]:
 
     times = {name: after.time[name] - before.time[name] for name in TIME_FACTORS}
     return {**shapley(WORK_FACTORS, served), **times}
-
-
-def _known(before: Fraction | None, after: Fraction | None) -> tuple[Fraction, Fraction]:
-    """What one period cannot tell is taken from the other: unknown is not a change."""
-    first = before if before is not None else after
-    second = after if after is not None else before
-    return (first if first is not None else Fraction(0), second if second is not None else Fraction(0))

@@ -15,7 +15,7 @@ from fractions import Fraction
 from core.bill_facts import Costs
 from core.billing import BUCKETS
 from core.money import ZERO, total
-from core.shapley import round_parts, shapley
+from core.shapley import known_pair, round_parts, shapley
 
 MACHINE_BUCKETS = ("gpu", "other_compute")
 """Buckets whose lines are machine time: their change is explained further."""
@@ -192,8 +192,8 @@ def _effects(one: _Time, two: _Time, days: tuple[int, int]) -> dict[str, Fractio
 
 
 def _shapley(one: _Time, two: _Time, days: tuple[int, int], hours: tuple[Fraction, Fraction]) -> dict[str, Fraction]:
-    coverage, rate = _known(one.coverage, two.coverage), _known(one.rate, two.rate)
-    covered = _known(one.covered_rate, two.covered_rate)
+    coverage, rate = known_pair(one.coverage, two.coverage), known_pair(one.rate, two.rate)
+    covered = known_pair(one.covered_rate, two.covered_rate)
 
     def cost(changed: frozenset[str]) -> Fraction:
         share = coverage["coverage" in changed]
@@ -201,10 +201,3 @@ def _shapley(one: _Time, two: _Time, days: tuple[int, int], hours: tuple[Fractio
         return days["days" in changed] * hours["hours" in changed] * price
 
     return shapley(("days", "hours", "coverage", "rate", "covered_rate"), cost)
-
-
-def _known(before: Fraction | None, after: Fraction | None) -> tuple[Fraction, Fraction]:
-    """A price that one period does not have is taken from the other: unknown is not a change."""
-    first = before if before is not None else after
-    second = after if after is not None else before
-    return (first if first is not None else Fraction(0), second if second is not None else Fraction(0))

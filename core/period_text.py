@@ -26,6 +26,14 @@ def parse_period(text: str, field: str, zone_name: str) -> Window:
         raise BadInput("not a period", field=field, value=text, hint=HINT) from error
 
 
+def parse_month(text: str, field: str, *, where: str = "", hint: str = "write 2026-11") -> date:
+    """The first day of ``YYYY-MM``. Raises BadInput naming ``field``."""
+    try:
+        return date.fromisoformat(f"{text}-01")
+    except ValueError as error:
+        raise BadInput("is not a month", where=where, field=field, value=text, hint=hint) from error
+
+
 def _named(text: str) -> tuple[Period, date]:
     if month := _MONTH.fullmatch(text):
         return "month", date(int(month[1]), int(month[2]), 1)

@@ -53,3 +53,10 @@ def round_parts(whole: Decimal, parts: Mapping[str, Fraction]) -> dict[str, Deci
             largest = max(parts, key=lambda name: (abs(parts[name]), name))
             rounded[largest] += rest
     return rounded
+
+
+def known_pair(before: Fraction | None, after: Fraction | None) -> tuple[Fraction, Fraction]:
+    """A factor that one period cannot tell is taken from the other: unknown is not a change."""
+    first = before if before is not None else after
+    second = after if after is not None else before
+    return (first if first is not None else Fraction(0), second if second is not None else Fraction(0))

@@ -16,6 +16,7 @@ from core.errors import BadInput, Refused
 from core.money import ZERO, total
 from core.period_line import PeriodLine
 from core.unit_cost import CostBasis
+from core.windows import month_on
 
 IdlePolicy = Literal["apart", "spread"]
 IDLE_POLICIES: tuple[IdlePolicy, ...] = get_args(IdlePolicy)
@@ -85,7 +86,7 @@ def cut(month: date, closes: Sequence[Close], as_of: datetime | None = None) -> 
     own = next((close.closed_at for close in known if close.month == month), None)
     before = [close for close in known if close.month < month]
     end = own or as_of
-    if not before or before[-1].month != former(month):
+    if not before or before[-1].month != month_on(month, -1):
         return Cut(month, end)  # first month, or one before it is still open: corrections are posted there
     return Cut(month, end, tuple(close.month for close in before), before[-1].closed_at, end)
 
@@ -96,20 +97,10 @@ def check_close(month: date, closes: Sequence[Close], first: date | None, ended:
         raise Refused(f"{month:%Y-%m} is closed", hint="what changes now is posted in the first open month's statement")
     if not ended:
         raise Refused(f"{month:%Y-%m} has not ended", hint="close it once its last quarter hour is closed")
-    if closes and closes[-1].month != former(month):
-        raise Refused(f"{month:%Y-%m} is not the next month to close", hint=f"close {after(closes[-1].month):%Y-%m} first")
+    if closes and closes[-1].month != month_on(month, -1):
+        raise Refused(f"{month:%Y-%m} is not the next month to close", hint=f"close {month_on(closes[-1].month, 1):%Y-%m} first")
     if not closes and first is not None and first < month:
         raise Refused(f"{first:%Y-%m} has closed quarter hours and is open", hint=f"close {first:%Y-%m} first")
-
-
-def former(month: date) -> date:
-    """The first day of the month before."""
-    return date(month.year - 1, 12, 1) if month.month == 1 else date(month.year, month.month - 1, 1)
-
-
-def after(month: date) -> date:
-    """The first day of the month after."""
-    return date(month.year + 1, 1, 1) if month.month == 12 else date(month.year, month.month + 1, 1)
 
 
 def rows_of_lines(section: str, month: date, sums: Iterable[LineSum], basis: CostBasis, idle: IdlePolicy) -> list[StatementRow]:

@@ -113,17 +113,16 @@ def _period_days(period: Period, day: date, fiscal_start: int) -> tuple[date, da
         monday = day - timedelta(days=day.weekday())
         return monday, monday + timedelta(days=7)
     if period == "month":
-        first = day.replace(day=1)
-        return first, (first + timedelta(days=32)).replace(day=1)
+        return month_on(day, 0), month_on(day, 1)
     if period in _MONTHS:
         months = _MONTHS[period]
-        first = _months_on(day, -((day.month - fiscal_start) % 12 % months))
-        return first, _months_on(first, months)
+        first = month_on(day, -((day.month - fiscal_start) % 12 % months))
+        return first, month_on(first, months)
     raise BadInput("unknown period", field="period", value=period, hint=f"use {', '.join(PERIODS)}")
 
 
-def _months_on(day: date, months: int) -> date:
-    """The first of the month so many months after that of ``day``."""
+def month_on(day: date, months: int) -> date:
+    """The first of the month so many months after (below zero: before) that of ``day``."""
     years, month = divmod(day.month - 1 + months, 12)
     return date(day.year + years, month + 1, 1)
 

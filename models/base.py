@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import DateTime, Dialect, MetaData, Numeric
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy import BigInteger, DateTime, Dialect, MetaData, Numeric, String
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
 NAMING = {
@@ -48,3 +48,13 @@ class Amount(TypeDecorator[Decimal]):
         if isinstance(value, float):
             raise TypeError("money must be Decimal, not float")
         return value
+
+
+def text_key() -> Mapped[str]:
+    """A text in a natural key: '' where there is nothing to say, never NULL."""
+    return mapped_column(String, primary_key=True)
+
+
+def sum_of() -> Mapped[int]:
+    """A count that deltas are added to."""
+    return mapped_column(BigInteger, nullable=False, server_default="0")

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from core.bill_facts import Costs, View
 from core.money import ZERO
 from core.usage import Deployment
-from core.windows import Window
+from core.windows import Window, month_on
 
 DAY = timedelta(days=1)
 WindowKey = tuple[Deployment, datetime]
@@ -29,8 +29,7 @@ class Scope:
 
     @property
     def after(self) -> date:
-        year, month = divmod(self.first.year * 12 + self.first.month, 12)
-        return date(year, month + 1, 1)
+        return month_on(self.first, 1)
 
     @property
     def label(self) -> str:

@@ -1,8 +1,9 @@
-"""CSV into a table by COPY. It goes past SQLAlchemy: what the database refuses is named here."""
+"""Rows into a table by COPY. It goes past SQLAlchemy: what the database refuses is named here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,18 +16,25 @@ NULL = "\\N"
 CHUNK = 1 << 20
 
 
-def copy_csv(connection: Connection, table: str, columns: Sequence[str], chunks: Iterable[bytes], what: str) -> None:
-    """CSV of ``columns``, without a header, unknown written as ``\\N``; ``what`` names a row in messages."""
+@contextmanager
+def copying(connection: Connection, statement: str, whole: str, row: str) -> Iterator[psycopg.Copy]:
+    """COPY by the driver; ``whole`` and ``row`` name in messages what is written. Raises Unavailable or TokenfuseError."""
     driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
-    statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN WITH (FORMAT csv, NULL '{NULL}')"
     try:
         with driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-            for chunk in chunks:
-                copy.write(chunk)
+            yield copy
     except psycopg.OperationalError as error:
-        raise Unavailable("the database was lost while a bill was written", hint="run `tokenfuse doctor`") from error
+        raise Unavailable(f"the database was lost while {whole} was written", hint="run `tokenfuse doctor`") from error
     except psycopg.Error as error:
-        raise TokenfuseError(f"PostgreSQL refused a {what}: {str(error).splitlines()[0]}.") from error
+        raise TokenfuseError(f"PostgreSQL refused a {row}: {str(error).splitlines()[0]}.") from error
+
+
+def copy_csv(connection: Connection, table: str, columns: Sequence[str], chunks: Iterable[bytes], what: str) -> None:
+    """CSV of ``columns``, without a header, unknown written as ``\\N``; ``what`` names a row in messages."""
+    statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN WITH (FORMAT csv, NULL '{NULL}')"
+    with copying(connection, statement, "a bill", what) as copy:
+        for chunk in chunks:
+            copy.write(chunk)
 
 
 def file_chunks(path: Path) -> Iterator[bytes]:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-import psycopg
 from sqlalchemy import Connection, Table, text
 
-from core.errors import TokenfuseError, Unavailable
 from core.ledger import LedgerWindow
 from core.usage import Deployment
 from models.base import Base
+from models.copy_csv import copying
 from models.ledger_sums import move_sums
 from models.tables_money import LedgerLineRow, LedgerWindowRow
 from models.window_sums import move_windows
@@ -107,16 +106,10 @@ _WINDOWS, _LINES = _copy_into(LedgerWindowRow), _copy_into(LedgerLineRow)
 
 
 def _copy(connection: Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    """COPY, for lines come by the thousand. It goes past SQLAlchemy, so its errors are named here."""
-    driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
-    try:
-        with driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-            for row in rows:
-                copy.write_row(row)
-    except psycopg.OperationalError as error:
-        raise Unavailable("the database was lost while the ledger was written", hint="run `tokenfuse doctor`") from error
-    except psycopg.Error as error:
-        raise TokenfuseError(f"PostgreSQL refused a ledger row: {str(error).splitlines()[0]}.") from error
+    """COPY, for lines come by the thousand."""
+    with copying(connection, statement, "the ledger", "ledger row") as copy:
+        for row in rows:
+            copy.write_row(row)
 
 
 def _place(deployment: Deployment) -> dict[str, str]:

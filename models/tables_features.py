@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, String
+from sqlalchemy import String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models.base import Base, Utc
-
-
-def _key() -> Mapped[str]:
-    return mapped_column(String, primary_key=True)
-
-
-def _sum() -> Mapped[int]:
-    return mapped_column(BigInteger, nullable=False, server_default="0")
+from models.base import Base, Utc, sum_of, text_key
 
 
 class FeatureHourRow(Base):
@@ -23,34 +15,34 @@ class FeatureHourRow(Base):
 
     __tablename__ = "feature_hour"
     hour: Mapped[datetime] = mapped_column(Utc, primary_key=True)
-    cluster: Mapped[str] = _key()
-    namespace: Mapped[str] = _key()
-    model_id: Mapped[str] = _key()
-    org: Mapped[str] = _key()
-    team: Mapped[str] = _key()
-    requests: Mapped[int] = _sum()
-    counted_requests: Mapped[int] = _sum()
-    input_tokens: Mapped[int] = _sum()
-    cached_tokens: Mapped[int] = _sum()
-    output_tokens: Mapped[int] = _sum()
-    ratio_requests: Mapped[int] = _sum()
-    ratio_quarters: Mapped[int] = _sum()
-    session_requests: Mapped[int] = _sum()
-    turn_1: Mapped[int] = _sum()
-    turn_2: Mapped[int] = _sum()
-    turn_3_4: Mapped[int] = _sum()
-    turn_5_8: Mapped[int] = _sum()
-    turn_9_16: Mapped[int] = _sum()
-    turn_17_up: Mapped[int] = _sum()
-    tool_known_requests: Mapped[int] = _sum()
-    tool_requests: Mapped[int] = _sum()
-    tool_calls: Mapped[int] = _sum()
-    repeat_requests: Mapped[int] = _sum()
-    repeat_e4: Mapped[int] = _sum()
-    sketched_requests: Mapped[int] = _sum()
-    sketched_input_tokens: Mapped[int] = _sum()
-    similar_requests: Mapped[int] = _sum()
-    shareable_tokens: Mapped[int] = _sum()
+    cluster: Mapped[str] = text_key()
+    namespace: Mapped[str] = text_key()
+    model_id: Mapped[str] = text_key()
+    org: Mapped[str] = text_key()
+    team: Mapped[str] = text_key()
+    requests: Mapped[int] = sum_of()
+    counted_requests: Mapped[int] = sum_of()
+    input_tokens: Mapped[int] = sum_of()
+    cached_tokens: Mapped[int] = sum_of()
+    output_tokens: Mapped[int] = sum_of()
+    ratio_requests: Mapped[int] = sum_of()
+    ratio_quarters: Mapped[int] = sum_of()
+    session_requests: Mapped[int] = sum_of()
+    turn_1: Mapped[int] = sum_of()
+    turn_2: Mapped[int] = sum_of()
+    turn_3_4: Mapped[int] = sum_of()
+    turn_5_8: Mapped[int] = sum_of()
+    turn_9_16: Mapped[int] = sum_of()
+    turn_17_up: Mapped[int] = sum_of()
+    tool_known_requests: Mapped[int] = sum_of()
+    tool_requests: Mapped[int] = sum_of()
+    tool_calls: Mapped[int] = sum_of()
+    repeat_requests: Mapped[int] = sum_of()
+    repeat_e4: Mapped[int] = sum_of()
+    sketched_requests: Mapped[int] = sum_of()
+    sketched_input_tokens: Mapped[int] = sum_of()
+    similar_requests: Mapped[int] = sum_of()
+    shareable_tokens: Mapped[int] = sum_of()
 
 
 class ToolEdgeHourRow(Base):
@@ -58,13 +50,13 @@ class ToolEdgeHourRow(Base):
 
     __tablename__ = "tool_edge_hour"
     hour: Mapped[datetime] = mapped_column(Utc, primary_key=True)
-    cluster: Mapped[str] = _key()
-    namespace: Mapped[str] = _key()
-    model_id: Mapped[str] = _key()
-    org: Mapped[str] = _key()
-    from_tool: Mapped[str] = _key()
-    to_tool: Mapped[str] = _key()
-    steps: Mapped[int] = _sum()
+    cluster: Mapped[str] = text_key()
+    namespace: Mapped[str] = text_key()
+    model_id: Mapped[str] = text_key()
+    org: Mapped[str] = text_key()
+    from_tool: Mapped[str] = text_key()
+    to_tool: Mapped[str] = text_key()
+    steps: Mapped[int] = sum_of()
 
 
 class FeatureFileRow(Base):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Index, String
+from sqlalchemy import Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models.base import Base, Utc
+from models.base import Base, Utc, sum_of, text_key
 
 GPU_KEYS: tuple[str, ...] = ("cluster", "node", "gpu", "mig", "gpu_model", "pods")
 """``gpu`` is the UUID, ``pods`` the ``namespace/pod`` of all that share it: sums over all rows count a physical GPU once."""
@@ -18,38 +18,30 @@ GPU_MEASURES: tuple[str, ...] = (
 )  # fmt: skip
 
 
-def _key() -> Mapped[str]:
-    return mapped_column(String, primary_key=True)
-
-
-def _sum() -> Mapped[int]:
-    return mapped_column(BigInteger, nullable=False, server_default="0")
-
-
 class _GpuSums:
-    cluster: Mapped[str] = _key()
-    node: Mapped[str] = _key()
-    gpu: Mapped[str] = _key()
-    mig: Mapped[str] = _key()
-    gpu_model: Mapped[str] = _key()
-    pods: Mapped[str] = _key()
-    energy_uj: Mapped[int] = _sum()
-    energy_seen_us: Mapped[int] = _sum()
-    observed_us: Mapped[int] = _sum()
-    gap_us: Mapped[int] = _sum()
-    engine_active_us: Mapped[int] = _sum()
-    engine_active_seen_us: Mapped[int] = _sum()
-    sm_active_us: Mapped[int] = _sum()
-    sm_active_seen_us: Mapped[int] = _sum()
-    util_us: Mapped[int] = _sum()
-    util_seen_us: Mapped[int] = _sum()
-    power_uj: Mapped[int] = _sum()
-    power_seen_us: Mapped[int] = _sum()
-    memory_used_mib_us: Mapped[int] = _sum()
-    memory_total_mib_us: Mapped[int] = _sum()
-    memory_seen_us: Mapped[int] = _sum()
-    samples: Mapped[int] = _sum()
-    resets: Mapped[int] = _sum()
+    cluster: Mapped[str] = text_key()
+    node: Mapped[str] = text_key()
+    gpu: Mapped[str] = text_key()
+    mig: Mapped[str] = text_key()
+    gpu_model: Mapped[str] = text_key()
+    pods: Mapped[str] = text_key()
+    energy_uj: Mapped[int] = sum_of()
+    energy_seen_us: Mapped[int] = sum_of()
+    observed_us: Mapped[int] = sum_of()
+    gap_us: Mapped[int] = sum_of()
+    engine_active_us: Mapped[int] = sum_of()
+    engine_active_seen_us: Mapped[int] = sum_of()
+    sm_active_us: Mapped[int] = sum_of()
+    sm_active_seen_us: Mapped[int] = sum_of()
+    util_us: Mapped[int] = sum_of()
+    util_seen_us: Mapped[int] = sum_of()
+    power_uj: Mapped[int] = sum_of()
+    power_seen_us: Mapped[int] = sum_of()
+    memory_used_mib_us: Mapped[int] = sum_of()
+    memory_total_mib_us: Mapped[int] = sum_of()
+    memory_seen_us: Mapped[int] = sum_of()
+    samples: Mapped[int] = sum_of()
+    resets: Mapped[int] = sum_of()
 
 
 class GpuMinuteRow(_GpuSums, Base):

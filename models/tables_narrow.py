@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Index, SmallInteger, String
+from sqlalchemy import Index, SmallInteger
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models.base import Base, Utc
+from models.base import Base, Utc, text_key
 from models.tables_money import LineSums
 from models.tables_usage import UsageMeasures
 
@@ -18,21 +18,17 @@ DEPLOYMENT_KEYS: tuple[str, ...] = (
 TEAM_KEYS: tuple[str, ...] = ("org", "team", "service_tier", "status", "usage_source")
 
 
-def _key() -> Mapped[str]:
-    return mapped_column(String, primary_key=True)
-
-
 def _time() -> Mapped[datetime]:
     return mapped_column(Utc, primary_key=True, sort_order=-1)
 
 
 class _DeploymentKeys:
-    cluster: Mapped[str] = _key()
-    namespace: Mapped[str] = _key()
-    model_id: Mapped[str] = _key()
-    service_tier: Mapped[str] = _key()
-    status: Mapped[str] = _key()
-    usage_source: Mapped[str] = _key()
+    cluster: Mapped[str] = text_key()
+    namespace: Mapped[str] = text_key()
+    model_id: Mapped[str] = text_key()
+    service_tier: Mapped[str] = text_key()
+    status: Mapped[str] = text_key()
+    usage_source: Mapped[str] = text_key()
     workload_class: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
 
 
@@ -47,11 +43,11 @@ class UsageDeploymentDayRow(_DeploymentKeys, UsageMeasures, Base):
 
 
 class _TeamKeys:
-    org: Mapped[str] = _key()
-    team: Mapped[str] = _key()
-    service_tier: Mapped[str] = _key()
-    status: Mapped[str] = _key()
-    usage_source: Mapped[str] = _key()
+    org: Mapped[str] = text_key()
+    team: Mapped[str] = text_key()
+    service_tier: Mapped[str] = text_key()
+    status: Mapped[str] = text_key()
+    usage_source: Mapped[str] = text_key()
 
 
 class UsageTeamHourRow(_TeamKeys, UsageMeasures, Base):
@@ -73,8 +69,8 @@ class UsageTeamMonthRow(_TeamKeys, UsageMeasures, Base):
 class _TeamLineSum(LineSums):
     """Team, kind and token kind of a line."""
 
-    org: Mapped[str] = _key()
-    team: Mapped[str] = _key()
+    org: Mapped[str] = text_key()
+    team: Mapped[str] = text_key()
 
 
 class LedgerTeamHourRow(_TeamLineSum, Base):

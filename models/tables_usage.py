@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Index, SmallInteger, String, Text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models.base import Base, Utc
+from models.base import Base, Utc, sum_of, text_key
 
 USAGE_KEYS: tuple[str, ...] = (
     "cluster", "namespace", "model_id", "org", "team", "project", "user_id", "key_id",
@@ -22,43 +22,35 @@ USAGE_MEASURES: tuple[str, ...] = (
 )  # fmt: skip
 
 
-def _key() -> Mapped[str]:
-    return mapped_column(String, primary_key=True)
-
-
-def _sum() -> Mapped[int]:
-    return mapped_column(BigInteger, nullable=False, server_default="0")
-
-
 class _UsageKeys:
-    cluster: Mapped[str] = _key()
-    namespace: Mapped[str] = _key()
-    model_id: Mapped[str] = _key()
-    org: Mapped[str] = _key()
-    team: Mapped[str] = _key()
-    project: Mapped[str] = _key()
-    user_id: Mapped[str] = _key()
-    key_id: Mapped[str] = _key()
-    service_tier: Mapped[str] = _key()
-    status: Mapped[str] = _key()
-    usage_source: Mapped[str] = _key()
+    cluster: Mapped[str] = text_key()
+    namespace: Mapped[str] = text_key()
+    model_id: Mapped[str] = text_key()
+    org: Mapped[str] = text_key()
+    team: Mapped[str] = text_key()
+    project: Mapped[str] = text_key()
+    user_id: Mapped[str] = text_key()
+    key_id: Mapped[str] = text_key()
+    service_tier: Mapped[str] = text_key()
+    status: Mapped[str] = text_key()
+    usage_source: Mapped[str] = text_key()
     workload_class: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
 
 
 class UsageMeasures:
-    requests: Mapped[int] = _sum()
-    input_uncached: Mapped[int] = _sum()
-    input_cache_read: Mapped[int] = _sum()
-    input_cache_write_5m: Mapped[int] = _sum()
-    input_cache_write_1h: Mapped[int] = _sum()
-    output: Mapped[int] = _sum()
-    output_reasoning: Mapped[int] = _sum()
-    prefill_context: Mapped[int] = _sum()
-    kv_work_x2: Mapped[int] = _sum()
-    duration_ms: Mapped[int] = _sum()
-    repeated_input: Mapped[int] = _sum()
-    operations: Mapped[int] = _sum()
-    end_unknown: Mapped[int] = _sum()
+    requests: Mapped[int] = sum_of()
+    input_uncached: Mapped[int] = sum_of()
+    input_cache_read: Mapped[int] = sum_of()
+    input_cache_write_5m: Mapped[int] = sum_of()
+    input_cache_write_1h: Mapped[int] = sum_of()
+    output: Mapped[int] = sum_of()
+    output_reasoning: Mapped[int] = sum_of()
+    prefill_context: Mapped[int] = sum_of()
+    kv_work_x2: Mapped[int] = sum_of()
+    duration_ms: Mapped[int] = sum_of()
+    repeated_input: Mapped[int] = sum_of()
+    operations: Mapped[int] = sum_of()
+    end_unknown: Mapped[int] = sum_of()
 
 
 class UsageMinuteRow(_UsageKeys, UsageMeasures, Base):
@@ -95,14 +87,14 @@ class UsageLengthRow(Base):
     __tablename__ = "usage_length_hour"
     __table_args__ = ({"postgresql_partition_by": "RANGE (hour)"},)
     hour: Mapped[datetime] = mapped_column(Utc, primary_key=True)
-    cluster: Mapped[str] = _key()
-    namespace: Mapped[str] = _key()
-    model_id: Mapped[str] = _key()
-    org: Mapped[str] = _key()
-    kind: Mapped[str] = _key()
+    cluster: Mapped[str] = text_key()
+    namespace: Mapped[str] = text_key()
+    model_id: Mapped[str] = text_key()
+    org: Mapped[str] = text_key()
+    kind: Mapped[str] = text_key()
     bucket: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
-    requests: Mapped[int] = _sum()
-    tokens: Mapped[int] = _sum()
+    requests: Mapped[int] = sum_of()
+    tokens: Mapped[int] = sum_of()
 
 
 ENGINE_MEASURES: tuple[str, ...] = (
@@ -117,49 +109,49 @@ ENGINE_MEASURES: tuple[str, ...] = (
 
 
 class _EngineSums:
-    cluster: Mapped[str] = _key()
-    namespace: Mapped[str] = _key()
-    model_id: Mapped[str] = _key()
-    target: Mapped[str] = _key()
-    engine: Mapped[str] = _key()
-    node: Mapped[str] = _key()
-    prompt_tokens: Mapped[int] = _sum()
-    generation_tokens: Mapped[int] = _sum()
-    prompt_tokens_cached: Mapped[int] = _sum()
-    prompt_tokens_computed: Mapped[int] = _sum()
-    requests_finished: Mapped[int] = _sum()
-    steps: Mapped[int] = _sum()
-    iteration_tokens: Mapped[int] = _sum()
-    preemptions: Mapped[int] = _sum()
-    queue_us: Mapped[int] = _sum()
-    prefill_us: Mapped[int] = _sum()
-    decode_us: Mapped[int] = _sum()
-    inference_us: Mapped[int] = _sum()
-    prompt_tokens_external: Mapped[int] = _sum()
-    finished_prompt_tokens: Mapped[int] = _sum()
-    finished_generation_tokens: Mapped[int] = _sum()
-    n_answers: Mapped[int] = _sum()
-    n_requests: Mapped[int] = _sum()
-    rejections: Mapped[int] = _sum()
-    prefix_queries: Mapped[int] = _sum()
-    prefix_hits: Mapped[int] = _sum()
-    forward_us: Mapped[int] = _sum()
-    observed_us: Mapped[int] = _sum()
-    busy_us: Mapped[int] = _sum()
-    saturated_us: Mapped[int] = _sum()
-    gap_us: Mapped[int] = _sum()
-    running_us: Mapped[int] = _sum()
-    waiting_us: Mapped[int] = _sum()
-    kv_token_us: Mapped[int] = _sum()
-    kv_token_steps: Mapped[int] = _sum()
-    kv_seen_us: Mapped[int] = _sum()
-    kv_full_us: Mapped[int] = _sum()
-    kv_capacity_us: Mapped[int] = _sum()
-    torch_seen_us: Mapped[int] = _sum()
-    torch_reserved_mib_us: Mapped[int] = _sum()
-    torch_allocated_mib_us: Mapped[int] = _sum()
-    samples: Mapped[int] = _sum()
-    resets: Mapped[int] = _sum()
+    cluster: Mapped[str] = text_key()
+    namespace: Mapped[str] = text_key()
+    model_id: Mapped[str] = text_key()
+    target: Mapped[str] = text_key()
+    engine: Mapped[str] = text_key()
+    node: Mapped[str] = text_key()
+    prompt_tokens: Mapped[int] = sum_of()
+    generation_tokens: Mapped[int] = sum_of()
+    prompt_tokens_cached: Mapped[int] = sum_of()
+    prompt_tokens_computed: Mapped[int] = sum_of()
+    requests_finished: Mapped[int] = sum_of()
+    steps: Mapped[int] = sum_of()
+    iteration_tokens: Mapped[int] = sum_of()
+    preemptions: Mapped[int] = sum_of()
+    queue_us: Mapped[int] = sum_of()
+    prefill_us: Mapped[int] = sum_of()
+    decode_us: Mapped[int] = sum_of()
+    inference_us: Mapped[int] = sum_of()
+    prompt_tokens_external: Mapped[int] = sum_of()
+    finished_prompt_tokens: Mapped[int] = sum_of()
+    finished_generation_tokens: Mapped[int] = sum_of()
+    n_answers: Mapped[int] = sum_of()
+    n_requests: Mapped[int] = sum_of()
+    rejections: Mapped[int] = sum_of()
+    prefix_queries: Mapped[int] = sum_of()
+    prefix_hits: Mapped[int] = sum_of()
+    forward_us: Mapped[int] = sum_of()
+    observed_us: Mapped[int] = sum_of()
+    busy_us: Mapped[int] = sum_of()
+    saturated_us: Mapped[int] = sum_of()
+    gap_us: Mapped[int] = sum_of()
+    running_us: Mapped[int] = sum_of()
+    waiting_us: Mapped[int] = sum_of()
+    kv_token_us: Mapped[int] = sum_of()
+    kv_token_steps: Mapped[int] = sum_of()
+    kv_seen_us: Mapped[int] = sum_of()
+    kv_full_us: Mapped[int] = sum_of()
+    kv_capacity_us: Mapped[int] = sum_of()
+    torch_seen_us: Mapped[int] = sum_of()
+    torch_reserved_mib_us: Mapped[int] = sum_of()
+    torch_allocated_mib_us: Mapped[int] = sum_of()
+    samples: Mapped[int] = sum_of()
+    resets: Mapped[int] = sum_of()
 
 
 class EngineMinuteRow(_EngineSums, Base):
@@ -197,7 +189,7 @@ class SegmentProgressRow(Base):
     __tablename__ = "segment_progress"
     topic: Mapped[str] = mapped_column(String, primary_key=True)
     segment: Mapped[str] = mapped_column(String, primary_key=True)
-    lines: Mapped[int] = _sum()
+    lines: Mapped[int] = sum_of()
     updated_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
 
 
@@ -205,9 +197,9 @@ class DirtyWindowRow(Base):
     """A ledger quantum whose inputs changed since it was last closed."""
 
     __tablename__ = "dirty_window"
-    cluster: Mapped[str] = _key()
-    namespace: Mapped[str] = _key()
-    model_id: Mapped[str] = _key()
+    cluster: Mapped[str] = text_key()
+    namespace: Mapped[str] = text_key()
+    model_id: Mapped[str] = text_key()
     window_start: Mapped[datetime] = mapped_column(Utc, primary_key=True)
     marked_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
 
@@ -218,8 +210,8 @@ class StreamStateRow(Base):
     __tablename__ = "stream_state"
     topic: Mapped[str] = mapped_column(String, primary_key=True)
     catching_up: Mapped[bool] = mapped_column(nullable=False)
-    log_lines: Mapped[int] = _sum()
-    read_lines: Mapped[int] = _sum()
+    log_lines: Mapped[int] = sum_of()
+    read_lines: Mapped[int] = sum_of()
     fingerprint: Mapped[str] = mapped_column(String, nullable=False, server_default="")
     checkpoint: Mapped[str] = mapped_column(String, nullable=False, server_default="")
     updated_at: Mapped[datetime] = mapped_column(Utc, nullable=False)

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Boolean, CheckConstraint, Identity, Index, In
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models.base import Base, Utc
+from models.base import Base, Utc, text_key
 
 
 class VendorPriceRow(Base):
@@ -66,10 +66,6 @@ class VendorAliasRow(Base):
     made_at: Mapped[datetime] = mapped_column(Utc, nullable=False)
 
 
-def _key() -> Mapped[str]:
-    return mapped_column(String, primary_key=True)
-
-
 def _sum() -> Mapped[int]:
     return mapped_column(BigInteger, nullable=False)
 
@@ -89,22 +85,22 @@ class BoughtUsageRow(_TokenSums, Base):
 
     __tablename__ = "bought_usage"
     __table_args__ = (Index("ix_bought_usage_window", "window_start"),)
-    cluster: Mapped[str] = _key()
-    namespace: Mapped[str] = _key()
-    model_id: Mapped[str] = _key()
+    cluster: Mapped[str] = text_key()
+    namespace: Mapped[str] = text_key()
+    model_id: Mapped[str] = text_key()
     window_start: Mapped[datetime] = mapped_column(Utc, primary_key=True)
-    org: Mapped[str] = _key()
-    team: Mapped[str] = _key()
-    project: Mapped[str] = _key()
-    user_id: Mapped[str] = _key()
-    key_id: Mapped[str] = _key()
-    service_tier: Mapped[str] = _key()
-    status: Mapped[str] = _key()
-    usage_source: Mapped[str] = _key()
-    sold: Mapped[str] = _key()
+    org: Mapped[str] = text_key()
+    team: Mapped[str] = text_key()
+    project: Mapped[str] = text_key()
+    user_id: Mapped[str] = text_key()
+    key_id: Mapped[str] = text_key()
+    service_tier: Mapped[str] = text_key()
+    status: Mapped[str] = text_key()
+    usage_source: Mapped[str] = text_key()
+    sold: Mapped[str] = text_key()
     prompt_above: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     prompt_upto: Mapped[int | None] = mapped_column(BigInteger)
-    gateway_currency: Mapped[str] = _key()
+    gateway_currency: Mapped[str] = text_key()
     gateway_cost: Mapped[Decimal] = mapped_column(Numeric, nullable=False)
     gateway_priced: Mapped[int] = _sum()
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 
 from api.deps import CallerDep, ConnectionDep, PartsDep, router
-from api.query import MAX_NAME, NAME_PATTERN, From, RowsDep, To, parse_by, parse_time
+from api.query import MAX_NAME, NAME_PATTERN, From, RowsDep, To, parse_by, parse_month, parse_time
 from api.schemas.bills import BillsOut, ChargesOut
 from api.tenancy import require_all_tenants
 from control.money_in import asked_currency, charges_in
@@ -84,16 +84,9 @@ def _months(first: str | None, last: str | None) -> tuple[date, date] | None:
     if first is None and last is None:
         return None
     return (
-        _month(first, "invoice_from") if first else date.min,
-        _month(last, "invoice_to") if last else date.max,
+        parse_month(first, "invoice_from") if first else date.min,
+        parse_month(last, "invoice_to") if last else date.max,
     )
-
-
-def _month(text: str, field: str) -> date:
-    try:
-        return date.fromisoformat(f"{text}-01")
-    except ValueError as error:
-        raise BadInput("is not a month", where="query", field=field, value=text, hint="send 2026-07") from error
 
 
 def _days(since: str | None, until: str | None, now: datetime) -> Window | None:

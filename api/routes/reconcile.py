@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Annotated, Any
 
 from fastapi import Query
 
 from api.deps import CallerDep, ConnectionDep, router
+from api.query import parse_month
 from api.schemas.reconcile import ReconcileOut, View
 from api.tenancy import require_all_tenants
 from control.bill_reconcile import reconcile as compare
-from core.errors import BadInput
 from models.bill_reconcile_repo import billed_periods
 from models.quality_repo import freshness
 
@@ -38,7 +37,7 @@ def reconcile(
     """The waterfalls of one month by invoice or by use: every step adds up exactly, every difference has a name and a hint."""
     require_all_tenants(caller, "bills")
     known = [scope.first for scope in billed_periods(connection, view)]
-    first = _month(period) if period else max(known, default=None)
+    first = parse_month(period, "period") if period else max(known, default=None)
     found = compare(connection, view=view, period=first, currency=currency) if first else []
     return {
         "period": f"{first:%Y-%m}" if first else None,
@@ -46,10 +45,3 @@ def reconcile(
         "waterfalls": found,
         "meta": {"basis": "allocation", "freshness": freshness(connection)},
     }
-
-
-def _month(text: str) -> date:
-    try:
-        return date.fromisoformat(f"{text}-01")
-    except ValueError as error:
-        raise BadInput("is not a month", where="query", field="period", value=text, hint="send 2026-07") from error

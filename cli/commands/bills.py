@@ -20,6 +20,7 @@ from core.billing import month_of, period_name
 from core.currencies import require_currency
 from core.errors import BadInput, Conflict, Refused, Unavailable
 from core.money import plain
+from core.period_text import parse_month
 from core.windows import Window
 from ingest.billing.adapter import BillOptions
 from ingest.billing.delivery import Accept, FileStore, FoundDelivery, no_such_month
@@ -279,11 +280,3 @@ def _whole_days(window: Window) -> Window:
     start = window.start.replace(hour=0, minute=0, second=0, microsecond=0)
     end = window.end.replace(hour=0, minute=0, second=0, microsecond=0)
     return Window(start, end if end == window.end else end + day)
-
-
-def parse_month(text: str, option: str) -> date:
-    """The first day of ``YYYY-MM``. Raises BadInput naming the option."""
-    try:
-        return date.fromisoformat(f"{text}-01")
-    except ValueError as error:
-        raise BadInput("is not a month", field=option, value=text, hint="write 2026-11") from error

@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from cli.commands.bills import parse_month, report
+from cli.commands.bills import report
 from cli.options import Run, common
 from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database, utc_now
 from control.cost_book import IssueAsk, Issued, IssuePlace, issue
 from core.errors import BadInput
+from core.period_text import parse_month
 from ingest.billing.cost_book import read_cost_book
 
 NODE_DECIMALS = 6

@@ -22,6 +22,7 @@ from ingest.prices.litellm_prices import read_litellm_prices
 from ingest.prices.vendor_card import SOURCE as CARD
 from ingest.prices.vendor_card import read_vendor_card
 from ingest.prices.vendor_sheets import MAX_BYTES, VendorList, VendorReader, list_date, unpacked
+from ingest.small_file import read_small
 from models.audit_repo import append_audit
 from models.database import transaction
 from models.vendor_repo import SheetChanges, add_alias, add_sheets, end_alias, read_aliases, read_book
@@ -76,12 +77,7 @@ def _list_date(file: Path, options: Options, now: datetime) -> datetime:
 
 
 def _bytes(file: Path) -> bytes:
-    try:
-        if file.stat().st_size > MAX_BYTES:
-            raise BadInput(f"is larger than {MAX_BYTES} bytes", where=str(file))
-        return unpacked(file.read_bytes(), file.name)
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", where=str(file), hint="name a price list") from error
+    return unpacked(read_small(file, MAX_BYTES, hint="name a price list"), file.name)
 
 
 def _counts(found: VendorList, changes: SheetChanges) -> dict[str, int]:

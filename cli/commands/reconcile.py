@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from cli.commands.bills import parse_month
 from cli.options import Run, common
 from cli.output import bullet_list, print_json, print_rows, say
 from cli.wiring import database
@@ -17,6 +16,7 @@ from control.bill_reconcile import reconcile as compare
 from core.billing import period_name
 from core.currencies import require_currency
 from core.money import plain, total
+from core.period_text import parse_month
 from models.database import transaction
 
 TITLES: Mapping[str, str] = {

@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cli.demo.aws_lines import Spelling, headers, month_after, written
+from cli.demo.aws_lines import Spelling, headers, written
 from cli.demo.aws_month import Account, Delivery
+from core.windows import month_on
 
 REPORT = "generated-aws-month"
 FILES = 2
@@ -24,7 +25,7 @@ def write_delivery(root: Path, account: Account, delivery: Delivery, spelling: S
 
 
 def _legacy(root: Path, delivery: Delivery, rows: Sequence[Mapping[str, str]]) -> Path:
-    first, after = delivery.period, month_after(delivery.period)
+    first, after = delivery.period, month_on(delivery.period, 1)
     month, assembly = f"{first:%Y%m%d}-{after:%Y%m%d}", f"generated-assembly-{delivery.number:02d}"
     folder = root / REPORT / month
     names = _parts(folder / assembly, rows)

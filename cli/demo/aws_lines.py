@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Literal
 
 from core.money import ZERO, plain
+from core.windows import month_on
 
 Spelling = Literal["legacy", "cur2"]
 HOUR = timedelta(hours=1)
@@ -58,10 +59,6 @@ def stamp(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def month_after(first: date) -> date:
-    return (first + timedelta(days=32)).replace(day=1)
-
-
 def written(lines: Iterable[CurLine], period: date, invoice: str, spelling: Spelling) -> list[dict[str, str]]:
     """The lines as rows of a delivery: header to text. ``invoice`` is empty until the month is final."""
     rows = [_row(number, line, period, invoice) for number, line in enumerate(lines)]
@@ -84,7 +81,7 @@ def _row(number: int, line: CurLine, period: date, invoice: str) -> dict[str, st
         "bill/BillType": "Refund" if line.line_type == "Refund" else "Anniversary",
         "bill/PayerAccountId": PAYER,
         "bill/BillingPeriodStartDate": f"{period}T00:00:00Z",
-        "bill/BillingPeriodEndDate": f"{month_after(period)}T00:00:00Z",
+        "bill/BillingPeriodEndDate": f"{month_on(period, 1)}T00:00:00Z",
         "lineItem/UsageAccountId": ACCOUNT,
         "lineItem/LineItemType": line.line_type,
         "lineItem/UsageStartDate": stamp(line.start),

@@ -26,10 +26,10 @@ from cli.demo.aws_commitments import (
     reserved_hour,
     split_rows,
 )
-from cli.demo.aws_lines import HOUR, PARTITION, REGION, CurLine, Says, month_after
+from cli.demo.aws_lines import HOUR, PARTITION, REGION, CurLine, Says
 from cli.demo.aws_machines import JULY, Machine, Pays
 from core.money import ZERO
-from core.windows import Window
+from core.windows import Window, month_on
 
 DAY = timedelta(days=1)
 CENT = Decimal("0.01")
@@ -65,11 +65,11 @@ class Delivery:
     @property
     def span(self) -> Window:
         """The part of the billing period it knows of."""
-        return Window(_midnight(self.period), min(self.until, _midnight(month_after(self.period))))
+        return Window(midnight(self.period), min(self.until, midnight(month_on(self.period, 1))))
 
     @property
     def month(self) -> Window:
-        return Window(_midnight(self.period), _midnight(month_after(self.period)))
+        return Window(midnight(self.period), midnight(month_on(self.period, 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def july_deliveries() -> tuple[Delivery, ...]:
     """
     july, august = date(2026, 7, 1), date(2026, 8, 1)
     first = Delivery(1, july, datetime(2026, 7, 11, tzinfo=UTC))
-    second = replace(first, number=2, until=_midnight(august), edp=Decimal("0.05"), moved="p4d-b", settled=True)
+    second = replace(first, number=2, until=midnight(august), edp=Decimal("0.05"), moved="p4d-b", settled=True)
     third = replace(second, number=3, edp=EDP_RATE, moved="", refund=Decimal("-18.40"), invoice="GENERATED-2026-07")
     fixes = (
         Fix(datetime(2026, 7, 20, 7, tzinfo=UTC), Decimal("-12.34"), JULY[0].node),
@@ -163,7 +163,7 @@ def july_deliveries() -> tuple[Delivery, ...]:
     return first, second, third, Delivery(4, august, datetime(2026, 8, 3, tzinfo=UTC), fixes=fixes)
 
 
-def _midnight(day: date) -> datetime:
+def midnight(day: date) -> datetime:
     return datetime.combine(day, time(0), tzinfo=UTC)
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 from cli.demo.aws_export import write_delivery
-from cli.demo.aws_lines import month_after
 from cli.demo.aws_machines import Hold, Machine
-from cli.demo.aws_month import EDP_RATE, Account, Delivery, Fix
+from cli.demo.aws_month import EDP_RATE, Account, Delivery, Fix, midnight
 from cli.demo.history import CHAT_POOL, LONG_POOL
 from cli.settings import Settings
 from cli.wiring import database_url, ready_database, utc_now
-from core.windows import Window
+from core.windows import Window, month_on
 from ingest.billing.adapter import BillOptions
 from ingest.billing.delivery import Accept
 from ingest.billing.importer import BillImport
@@ -55,24 +54,20 @@ def demo_deliveries(history: Window) -> list[Delivery]:
 
 
 def _months(history: Window) -> Iterator[date]:
-    first, end = history.start.date().replace(day=1), _day(history.end.date())
-    while _day(first) < end:
+    first, end = history.start.date().replace(day=1), midnight(history.end.date())
+    while midnight(first) < end:
         yield first
-        first = month_after(first)
+        first = month_on(first, 1)
 
 
 def _delivery(number: int, first: date, history: Window) -> Delivery:
-    end, known = _day(month_after(first)), _day(history.end.date())
+    end, known = midnight(month_on(first, 1)), midnight(history.end.date())
     if end <= known:
         refund = Decimal("-18.40")
         return Delivery(number, first, end, EDP_RATE, settled=True, refund=refund, invoice=f"GENERATED-{first:%Y-%m}")
-    at = _day(first) - timedelta(hours=36)
+    at = midnight(first) - timedelta(hours=36)
     fixes = (Fix(at, CORRECTION, "gpu-a"),) if history.contains(at) else ()
     return Delivery(number, first, known, EDP_RATE, fixes=fixes)
-
-
-def _day(day: date) -> datetime:
-    return datetime.combine(day, time(0), tzinfo=UTC)
 
 
 def load_bill(settings: Settings, history: Window) -> BillReport:

@@ -17,6 +17,7 @@ from core.depreciation import CENTS, StraightLine
 from core.errors import BadInput
 from core.money import ZERO
 from ingest.prices.rate_card import MAX_BYTES, compose, decimal_of, fields_of, place_of, text_of, time_of
+from ingest.small_file import read_small
 
 VERSION = "cost-book/1"
 BOOK_FIELDS = frozenset({"version", "name", "issuer", "currency", "decimals", "assets", "costs", "power"})
@@ -39,13 +40,7 @@ class BookFile:
 
 def read_cost_book(path: Path) -> BookFile:
     """Read a book from a file. Raises BadInput "FILE:LINE: field: …"."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BadInput(f"cost book is larger than {MAX_BYTES} bytes", where=str(path))
-        body = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", where=str(path), hint="name a YAML cost book") from error
-    return parse_cost_book(body, path.name)
+    return parse_cost_book(read_small(path, MAX_BYTES, what="cost book", hint="name a YAML cost book"), path.name)
 
 
 def parse_cost_book(body: bytes, name: str = "cost book") -> BookFile:

@@ -17,6 +17,7 @@ from core.errors import BadInput
 from core.money import Money
 from core.rates import NO_CURRENCY, ChargeBasis, Rate, RateKind, check_price
 from core.tariff import parse_band
+from ingest.small_file import read_small
 
 MAX_BYTES = 4_000_000
 CARD_FIELDS = frozenset({"version", "label", "currency", "charge_basis", "source", "rates"})
@@ -33,13 +34,7 @@ class RateCard:
 
 def read_rate_card(path: Path) -> RateCard:
     """Read a card from a file. Raises BadInput "FILE:LINE: field: …"."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BadInput(f"rate card is larger than {MAX_BYTES} bytes", where=str(path))
-        body = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", where=str(path), hint="name a YAML rate card") from error
-    return parse_rate_card(body, path.name)
+    return parse_rate_card(read_small(path, MAX_BYTES, what="rate card", hint="name a YAML rate card"), path.name)
 
 
 def default_rate_card() -> RateCard:

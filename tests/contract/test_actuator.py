@@ -143,12 +143,12 @@ def test_a_higher_epoch_of_the_same_episode_acts_once(stage: Stage, world: World
     assert (len(stage.actions()), world.writes) == (1, once)
 
 
-def test_killed_between_the_write_and_the_record(stage: Stage, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage.trip()
-    real, stood = world.actuator.write, world.present()
+class Killed(BaseException):
+    pass
 
-    class Killed(BaseException):
-        pass
+
+def killed_after_the_write(stage: Stage, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = world.actuator.write
 
     def then_die(*args: Any) -> None:
         real(*args)
@@ -157,8 +157,14 @@ def test_killed_between_the_write_and_the_record(stage: Stage, world: World, mon
     monkeypatch.setattr(world.actuator, "write", then_die)
     with pytest.raises(Killed):
         stage.settle()
-    assert (stage.action().state, stage.action().tried_at) == ("planned", NOW)
     monkeypatch.undo()
+
+
+def test_killed_between_the_write_and_the_record(stage: Stage, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.trip()
+    stood = world.present()
+    killed_after_the_write(stage, world, monkeypatch)
+    assert (stage.action().state, stage.action().tried_at) == ("planned", NOW)
     once = world.writes
     assert stage.settle(NOW + MIN).applied == 1
     assert world.writes == once, "it stands there already: nothing is written again"
@@ -171,19 +177,8 @@ def test_killed_after_the_write_and_over_by_the_time_it_starts_again(
     stage: Stage, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.trip()
-    real, stood = world.actuator.write, world.present()
-
-    class Killed(BaseException):
-        pass
-
-    def then_die(*args: Any) -> None:
-        real(*args)
-        raise Killed
-
-    monkeypatch.setattr(world.actuator, "write", then_die)
-    with pytest.raises(Killed):
-        stage.settle()
-    monkeypatch.undo()
+    stood = world.present()
+    killed_after_the_write(stage, world, monkeypatch)
     stage.calm()
     assert stage.settle(NOW + MIN) == FleetReport(reverted=1)
     assert world.present() == stood

@@ -14,15 +14,14 @@ from core.period_line import PeriodLine
 from core.statement import (
     Close,
     LineSum,
-    after,
     changed_lines,
     check_close,
     check_options,
     cut,
-    former,
     rows_of_lines,
     rows_of_period,
 )
+from core.windows import month_on
 
 MAY, JUNE, JULY, AUGUST, SEPTEMBER = (date(2026, n, 1) for n in range(5, 10))
 AT = datetime(2026, 7, 5, tzinfo=UTC)
@@ -56,7 +55,7 @@ def test_all_statements_together_are_the_newest_value(gaps: list[int], events: l
     """Values of months change at instants (event n at minute n); closes fall between."""
     months = [MAY]
     while len(months) < 6:
-        months.append(after(months[-1]))
+        months.append(month_on(months[-1], 1))
     closes, minute = [], 0
     for month, gap in zip(months, gaps, strict=False):
         minute += gap + 1
@@ -93,7 +92,7 @@ def test_months_are_closed_once_in_order_after_they_ended(
 
 
 def test_months_turn_at_the_year() -> None:
-    assert (former(date(2026, 1, 1)), after(date(2026, 12, 1))) == (date(2025, 12, 1), date(2027, 1, 1))
+    assert (month_on(date(2026, 1, 1), -1), month_on(date(2026, 12, 1), 1)) == (date(2025, 12, 1), date(2027, 1, 1))
 
 
 SUMS = [
