@@ -38,6 +38,7 @@ from models.rule_repo import (
     add_at_risk,
     end_alerts,
     incident_windows,
+    judged_until,
     list_rules,
     read_states,
     save_states,
@@ -87,9 +88,13 @@ def watch_rules(engine: Engine, now: datetime) -> RuleReport:
             _tell_price(connection, change, now)
         stored = [rule for rule in list_rules(connection) if rule.rule.enabled]
         one = _Pass(now, settled, decision_prices(connection))
-        ages = {rule.rule.name: _baseline_age(connection, rule.rule.name) for rule in stored}
+        judged = judged_until(connection)
     failed: dict[str, str] = {}
-    for rule in sorted(stored, key=lambda r: (ages[r.rule.name] or datetime.min.replace(tzinfo=now.tzinfo), r.rule.name)):
+    never = datetime.min.replace(tzinfo=now.tzinfo)
+    for rule in sorted(stored, key=lambda r: (judged.get(r.rule.name, (never,))[0], r.rule.name)):
+        _, window_end = judged.get(rule.rule.name, (never, None))
+        if window_end is not None and window_end >= floor_time(settled, rule.rule.window):
+            continue
         try:
             with transaction(engine) as connection:
                 evaluate(connection, rule, one)
@@ -105,10 +110,6 @@ def settled_until(connection: Connection, now: datetime) -> datetime | None:
     if any(lag.catching_up or lag.behind_lines for lag in lags):
         return None
     return min((lag.updated_at for lag in lags), default=now) - SETTLE
-
-
-def _baseline_age(connection: Connection, rule: str) -> datetime | None:
-    return min((state.baseline_at for state in read_states(connection, rule)), default=None)
 
 
 def evaluate(connection: Connection, stored: StoredRule, one: _Pass) -> None:

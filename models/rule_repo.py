@@ -104,6 +104,13 @@ def read_states(connection: Connection, rule: str | None = None) -> list[StoredS
     return [_state(row) for row in rows]
 
 
+def judged_until(connection: Connection) -> dict[str, tuple[datetime, datetime | None]]:
+    """By rule its oldest baseline and the end of the last window judged (None: none was), without reading its states."""
+    states = RuleStateRow
+    query = select(states.rule, func.min(states.baseline_at), func.max(states.window_end)).group_by(states.rule)
+    return {rule: (baseline_at, window_end) for rule, baseline_at, window_end in connection.execute(query)}
+
+
 def _state(row: Any) -> StoredState:
     told = row.baseline
     bounds = {name: Bound(*bound) for name, bound in told["bounds"].items()}
