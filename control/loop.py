@@ -80,6 +80,7 @@ class ControlSettings:
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     rules_every_s: float = 15.0
     classes_every_s: float = 10.0
+    training_every_s: float = 3600.0
     node_tags: tuple[str, ...] = ()
     fleet: FleetSettings = field(default_factory=FleetSettings)
     fleet_every_s: float = 2.0
@@ -287,13 +288,17 @@ class _Lanes:
             self._stop.wait(self._settings.rules_every_s)
 
     def _classes(self) -> None:
-        """A burst of requests unlike every class gets one of its own; once a week classes are found anew."""
+        """A burst of requests unlike every class gets one of its own; once a week classes are found anew. Whether they are due,
+        and the archive holds enough, is asked once an hour: the asking takes a sample of it."""
+        tried = -self._settings.training_every_s
         while self._settings.data_dir is not None and not self._stop.wait(self._settings.classes_every_s):
-            place, now = self._settings.data_dir, self._settings.now()
+            place, now, began = self._settings.data_dir, self._settings.now(), time.monotonic()
             for burst, made in _guarded("looking for new classes", add_new_classes, self._engine, place, now) or ():
                 told = made.classes[-1]
                 log.warning("new workload class %d (%s): %d requests", told.number, told.name, burst.requests)
-            _guarded("training workload classes", train_due, self._engine, place, Schedule(), now)
+            if began >= tried + self._settings.training_every_s:
+                tried = began
+                _guarded("training workload classes", train_due, self._engine, place, Schedule(), now)
 
     def _standing(self) -> None:
         """One day a turn: each reads some days of the archive."""
